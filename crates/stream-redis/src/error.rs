@@ -1,0 +1,220 @@
+//! [`Error`]: what went wrong, at which command and key; and [`ErrorKind`], which callers match.
+//!
+//! An error never holds an argument of the command: those may be payloads or secrets.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use stream_core::StreamKey;
+
+use crate::Recovery;
+
+/// An error reply as the server sent it: `code` is its first word, `detail` the text after it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code} {detail}")]
+pub struct ServerError {
+    /// The first word, for example `NOGROUP` or `ERR`.
+    pub code: String,
+    /// The rest.
+    pub detail: String,
+}
+
+impl ServerError {
+    /// Splits an error line (without the leading `-`) into code and detail.
+    pub fn parse(line: &str) -> Self {
+        let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
+        Self { code: code.to_owned(), detail: detail.trim_end().to_owned() }
+    }
+}
+
+/// What kind of thing went wrong. [`Error::recovery`] says what to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The connection failed: refused, reset, closed, name not resolved.
+    Io,
+    /// No answer before the deadline.
+    Timeout,
+    /// The peer sent something that is not RESP, or a reply of an unknown shape.
+    Protocol,
+    /// The TLS handshake failed: certificate, host name, or no TLS on the other side.
+    Tls,
+    /// The server has no room for another client.
+    TooManyClients,
+    /// The group exists already.
+    GroupExists,
+    /// The stream or the group does not exist (any more).
+    Missing,
+    /// The server is busy with itself: loading, a script, no memory, no disk, too few replicas, cluster down.
+    Busy,
+    /// A blocked command was ended by `CLIENT UNBLOCK`.
+    Unblocked,
+    /// This node does not serve writes, or this slot, any more.
+    Moved,
+    /// The key holds something that is not a stream.
+    WrongType,
+    /// The user may not run this command or touch this key.
+    NoPermission,
+    /// No or wrong user name or password.
+    Authentication,
+    /// The server does not know the command, or an option of it.
+    Unsupported,
+    /// The script is not cached on the server.
+    NoScript,
+    /// The server refused the command as it is: bad id, wrong number of arguments, keys in different slots.
+    Refused,
+    /// A setting is wrong: a URL, a file, a value out of range.
+    Config,
+    /// An error reply that no rule names.
+    Other,
+}
+
+/// Why a command, a read or a connection failed.
+///
+/// [`kind`](Self::kind) is for matching, [`recovery`](Self::recovery) says what to do. The cause, where there is one, is
+/// in [`source`](StdError::source) and is not repeated in the text.
+pub struct Error(Box<Repr>);
+
+struct Repr {
+    kind: ErrorKind,
+    message: String,
+    command: Option<&'static str>,
+    key: Option<StreamKey>,
+    server: Option<ServerError>,
+    attempts: u32,
+    elapsed: Option<Duration>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind` with a message: lower case, no full stop, what and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Repr {
+            kind,
+            message: message.into(),
+            command: None,
+            key: None,
+            server: None,
+            attempts: 1,
+            elapsed: None,
+            source: None,
+        }))
+    }
+
+    /// Classifies an error reply by its code and text; the table is in [`Recovery`].
+    pub fn from_server(error: ServerError) -> Self {
+        let mut this = Self::new(crate::recovery::classify(&error), error.to_string());
+        this.0.server = Some(error);
+        this
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Names the command and the key it was about.
+    #[must_use]
+    pub fn at(mut self, command: &'static str, key: Option<&StreamKey>) -> Self {
+        self.0.command = Some(command);
+        self.0.key = key.cloned();
+        self
+    }
+
+    /// Tells how often and how long it was tried.
+    #[must_use]
+    pub fn after(mut self, attempts: u32, elapsed: Duration) -> Self {
+        self.0.attempts = attempts;
+        self.0.elapsed = Some(elapsed);
+        self
+    }
+
+    /// What kind of thing went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What to do about it.
+    pub fn recovery(&self) -> Recovery {
+        Recovery::of(self.0.kind)
+    }
+
+    /// The command that failed, if it was one.
+    pub fn command(&self) -> Option<&'static str> {
+        self.0.command
+    }
+
+    /// The stream the command was about.
+    pub fn key(&self) -> Option<&StreamKey> {
+        self.0.key.as_ref()
+    }
+
+    /// The error reply, if the server sent one.
+    pub fn server(&self) -> Option<&ServerError> {
+        self.0.server.as_ref()
+    }
+
+    /// The code of the error reply, for example `NOGROUP`.
+    pub fn code(&self) -> Option<&str> {
+        self.server().map(|error| error.code.as_str())
+    }
+
+    /// How often it was tried.
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// How long it was tried, where that was measured.
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.0.elapsed
+    }
+}
+
+impl From<ServerError> for Error {
+    fn from(error: ServerError) -> Self {
+        Self::from_server(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let repr = &self.0;
+        if let Some(command) = repr.command {
+            write!(f, "{command}")?;
+            if let Some(key) = &repr.key {
+                write!(f, " {key}")?;
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&repr.message)?;
+        if repr.attempts > 1 {
+            write!(f, " (after {} attempts", repr.attempts)?;
+            if let Some(elapsed) = repr.elapsed {
+                write!(f, " in {elapsed:.1?}")?;
+            }
+            f.write_str(")")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("command", &self.0.command)
+            .field("key", &self.0.key)
+            .field("source", &self.0.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,83 @@
+//! The recovery table: what an error means and what to do about it, by code and text, never by a client's opinion.
+//!
+//! Total on purpose: every kind has its row, and an unknown code keeps its text.
+
+use crate::{ErrorKind, ServerError};
+
+/// What to do after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Recovery {
+    /// What was wanted is so already; go on.
+    Satisfied,
+    /// A stream or group does not exist: a state, not a failure. Create it or wait for it.
+    Missing,
+    /// The server is busy with itself: keep the connection, back off, try again.
+    Retry,
+    /// The connection is gone or leads to a node that is no longer the one: open a new one, resolving anew.
+    Reconnect,
+    /// Trying again changes nothing; end with the error.
+    Fatal,
+}
+
+impl Recovery {
+    /// The row of `kind`.
+    pub fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::GroupExists => Self::Satisfied,
+            ErrorKind::Missing => Self::Missing,
+            ErrorKind::Busy | ErrorKind::Unblocked => Self::Retry,
+            ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Protocol | ErrorKind::TooManyClients | ErrorKind::Moved => {
+                Self::Reconnect
+            }
+            ErrorKind::Tls
+            | ErrorKind::WrongType
+            | ErrorKind::NoPermission
+            | ErrorKind::Authentication
+            | ErrorKind::Unsupported
+            | ErrorKind::NoScript
+            | ErrorKind::Refused
+            | ErrorKind::Config
+            | ErrorKind::Other => Self::Fatal,
+        }
+    }
+}
+
+/// The kind of an error reply.
+pub(crate) fn classify(error: &ServerError) -> ErrorKind {
+    let detail = error.detail.as_str();
+    match error.code.as_str() {
+        "BUSYGROUP" => ErrorKind::GroupExists,
+        "NOGROUP" => ErrorKind::Missing,
+        "UNBLOCKED" if detail.contains("stream key no longer exists") => ErrorKind::Missing,
+        "UNBLOCKED" if detail.contains("via CLIENT UNBLOCK") => ErrorKind::Unblocked,
+        "UNBLOCKED" | "READONLY" | "MOVED" | "ASK" => ErrorKind::Moved,
+        "LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "MISCONF" | "OOM" | "NOREPLICAS" => {
+            ErrorKind::Busy
+        }
+        "WRONGTYPE" => ErrorKind::WrongType,
+        "NOPERM" => ErrorKind::NoPermission,
+        "NOAUTH" | "WRONGPASS" => ErrorKind::Authentication,
+        "NOPROTO" => ErrorKind::Unsupported,
+        "NOSCRIPT" => ErrorKind::NoScript,
+        "CROSSSLOT" | "DENIED" | "EXECABORT" => ErrorKind::Refused,
+        "ERR" => classify_err(detail),
+        _ => ErrorKind::Other,
+    }
+}
+
+/// `ERR` says nothing by itself; its texts do. They are the same from Redis 6.2 to 8.6 and on Valkey.
+fn classify_err(detail: &str) -> ErrorKind {
+    let starts = |prefix: &str| detail.len() >= prefix.len() && detail[..prefix.len()].eq_ignore_ascii_case(prefix);
+    if starts("no such key") || starts("The XGROUP subcommand requires the key to exist") {
+        ErrorKind::Missing
+    } else if starts("max number of clients reached") {
+        ErrorKind::TooManyClients
+    } else if starts("unknown command") || starts("unknown subcommand") || starts("syntax error") {
+        ErrorKind::Unsupported
+    } else if starts("AUTH ") {
+        ErrorKind::Authentication
+    } else {
+        ErrorKind::Refused
+    }
+}
