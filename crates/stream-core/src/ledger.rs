@@ -132,6 +132,11 @@ impl<T> Ledger<T> {
         }
     }
 
+    /// Where an entry stands; `None` if it is not held any more.
+    pub fn stage(&self, slot: Slot) -> Option<Stage> {
+        self.held(slot).map(|held| held.stage)
+    }
+
     /// The lease of an entry; [`Lease::Lost`] for one that is not held any more.
     pub fn lease(&self, slot: Slot) -> Lease {
         self.held(slot).map_or(Lease::Lost, |held| held.lease)
