@@ -60,12 +60,12 @@ impl Finished {
 
     /// Adds ids. In strictly ascending order and beyond all known ones they are appended at once.
     pub fn extend(&mut self, ids: &[EntryId]) {
-        let (Some(first), true) = (ids.first(), ids.is_sorted_by(|a, b| a < b)) else {
-            ids.iter().for_each(|id| self.insert(*id));
-            return;
-        };
-        if self.ids.back().is_some_and(|last| last >= first) {
-            ids.iter().for_each(|id| self.insert(*id));
+        let ascending = ids.is_sorted_by(|a, b| a < b);
+        let beyond = ids.first().is_some_and(|first| self.ids.back().is_none_or(|last| last < first));
+        if !(ascending && beyond) {
+            for id in ids {
+                self.insert(*id);
+            }
             return;
         }
         let ids = &ids[ids.len().saturating_sub(self.capacity)..];
