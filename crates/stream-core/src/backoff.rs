@@ -10,7 +10,7 @@ use crate::PolicyError;
 use crate::policy::{between, doubled};
 
 const LEAST_BASE: Duration = Duration::from_millis(1);
-const GREATEST_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const GREATEST_MAX: Duration = Duration::from_hours(24);
 
 /// The bounds of a [`Backoff`]. By default from 1 s to 60 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct BackoffPolicy {
 
 impl Default for BackoffPolicy {
     fn default() -> Self {
-        Self { base: Duration::from_secs(1), max: Duration::from_secs(60) }
+        Self { base: Duration::from_secs(1), max: Duration::from_mins(1) }
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn bounds_that_make_no_sense_are_refused() {
-        let (ms, s, day) = (Duration::from_millis(1), Duration::from_secs(1), Duration::from_secs(86_400));
+        let (ms, s, day) = (Duration::from_millis(1), Duration::from_secs(1), Duration::from_hours(24));
         assert!(matches!(BackoffPolicy::new(ms / 2, s), Err(PolicyError::TooShort { .. })));
         assert!(matches!(BackoffPolicy::new(s, day + ms), Err(PolicyError::TooLong { .. })));
         assert!(matches!(BackoffPolicy::new(s, ms), Err(PolicyError::Reversed { .. })));

@@ -141,12 +141,10 @@ mod tests {
         /// `XAUTOCLAIM` from `start`: looks at ten times `count` entries and takes up to `count` idle ones.
         fn claim(&mut self, start: EntryId, count: usize) -> (EntryId, Vec<EntryId>) {
             let mut claimed = Vec::new();
-            let mut examined = 0;
-            for (id, idle) in self.0.range_mut(start..) {
+            for (examined, (id, idle)) in self.0.range_mut(start..).enumerate() {
                 if examined == count * 10 || claimed.len() == count {
                     return (*id, claimed);
                 }
-                examined += 1;
                 if std::mem::take(idle) {
                     claimed.push(*id);
                 }

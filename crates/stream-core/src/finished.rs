@@ -11,7 +11,7 @@ use crate::EntryId;
 /// How many ids are remembered by default: 1 MiB of memory.
 pub const DEFAULT_FINISHED_CAPACITY: usize = 65_536;
 
-/// Ids that arrive out of order are put in place directly when no more than this many greater ones are known.
+/// Ids that arrive out of order are put in place directly when fewer than this many greater ones are known.
 const NEAR: usize = 64;
 /// Ids that arrive further out of order are collected, and put in place when there are this many.
 const LATE: usize = 256;
@@ -60,12 +60,12 @@ impl Finished {
 
     /// Adds ids. In strictly ascending order and beyond all known ones they are appended at once.
     pub fn extend(&mut self, ids: &[EntryId]) {
-        let (Some(first), true) = (ids.first(), ids.is_sorted_by(|a, b| a < b)) else {
-            ids.iter().for_each(|id| self.insert(*id));
-            return;
-        };
-        if self.ids.back().is_some_and(|last| last >= first) {
-            ids.iter().for_each(|id| self.insert(*id));
+        let ascending = ids.is_sorted_by(|a, b| a < b);
+        let beyond = ids.first().is_some_and(|first| self.ids.back().is_none_or(|last| last < first));
+        if !(ascending && beyond) {
+            for id in ids {
+                self.insert(*id);
+            }
             return;
         }
         let ids = &ids[ids.len().saturating_sub(self.capacity)..];
@@ -106,13 +106,19 @@ impl Finished {
     }
 
     fn insert_late(&mut self, id: EntryId) {
-        let (Err(place), Err(late_place)) = (self.ids.binary_search(&id), self.late.binary_search(&id)) else {
-            return;
-        };
-        if self.ids.len() - place <= NEAR {
-            self.ids.insert(place, id);
+        // What is in `late` has more than `NEAR` greater ids in `ids`, now as when it came: an id near the end is not there.
+        let tail = self.ids.len().saturating_sub(NEAR);
+        if tail == 0 || self.ids[tail - 1] < id {
+            let greater = self.ids.iter().rev().take_while(|known| **known >= id).count();
+            let place = self.ids.len() - greater;
+            if self.ids.get(place) != Some(&id) {
+                self.ids.insert(place, id);
+            }
             return;
         }
+        let (Err(_), Err(late_place)) = (self.ids.binary_search(&id), self.late.binary_search(&id)) else {
+            return;
+        };
         self.late.insert(late_place, id);
         if self.late.len() >= LATE {
             self.ids.extend(self.late.drain(..));
@@ -138,7 +144,11 @@ impl Finished {
             }
             excess -= 1;
         }
-        self.ids.drain(..excess);
+        if excess == 1 {
+            self.ids.pop_front();
+        } else {
+            self.ids.drain(..excess);
+        }
     }
 }
 

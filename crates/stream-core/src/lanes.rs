@@ -19,14 +19,14 @@ use std::hash::Hash;
 #[derive(Debug, Clone)]
 pub struct Lanes<T, K = u64> {
     /// A lane for each key of which an item runs, with the items that wait behind it and the order of their arrival.
-    lanes: HashMap<K, VecDeque<(u64, T)>>,
+    by_key: HashMap<K, VecDeque<(u64, T)>>,
     held: usize,
     arrivals: u64,
 }
 
 impl<T, K> Default for Lanes<T, K> {
     fn default() -> Self {
-        Self { lanes: HashMap::new(), held: 0, arrivals: 0 }
+        Self { by_key: HashMap::new(), held: 0, arrivals: 0 }
     }
 }
 
@@ -40,7 +40,7 @@ impl<T, K: Eq + Hash> Lanes<T, K> {
     #[must_use = "an item that is returned may start now; dropped, its lane stays occupied"]
     pub fn push(&mut self, key: K, item: T) -> Option<T> {
         use std::collections::hash_map::Entry;
-        match self.lanes.entry(key) {
+        match self.by_key.entry(key) {
             Entry::Vacant(lane) => {
                 lane.insert(VecDeque::new());
                 Some(item)
@@ -57,14 +57,14 @@ impl<T, K: Eq + Hash> Lanes<T, K> {
     /// The running item of `key` has ended: returns the lane's next item, which may start now, or frees the lane.
     #[must_use = "an item that is returned may start now; dropped, its lane stays occupied"]
     pub fn finish(&mut self, key: &K) -> Option<T> {
-        if let Some((_, item)) = self.lanes.get_mut(key)?.pop_front() {
+        if let Some((_, item)) = self.by_key.get_mut(key)?.pop_front() {
             self.held -= 1;
             return Some(item);
         }
-        self.lanes.remove(key);
-        if self.lanes.is_empty() {
+        self.by_key.remove(key);
+        if self.by_key.is_empty() {
             // The table keeps the size of its fullest moment otherwise.
-            self.lanes.shrink_to(64);
+            self.by_key.shrink_to(64);
         }
         None
     }
@@ -76,13 +76,13 @@ impl<T, K: Eq + Hash> Lanes<T, K> {
 
     /// Keys of which an item runs.
     pub fn occupied(&self) -> usize {
-        self.lanes.len()
+        self.by_key.len()
     }
 
     /// Takes out all items that wait, in the order of their arrival, to be handed back. The lanes stay occupied by what
     /// runs.
     pub fn drain(&mut self) -> Vec<T> {
-        let mut waiting: Vec<(u64, T)> = self.lanes.values_mut().flat_map(std::mem::take).collect();
+        let mut waiting: Vec<(u64, T)> = self.by_key.values_mut().flat_map(std::mem::take).collect();
         waiting.sort_unstable_by_key(|(arrival, _)| *arrival);
         self.held = 0;
         waiting.into_iter().map(|(_, item)| item).collect()
@@ -118,14 +118,14 @@ mod tests {
             assert_eq!(lanes.push(key, key), Some(key));
             assert_eq!(lanes.finish(&key), None);
         }
-        assert!(lanes.lanes.capacity() <= 128);
+        assert!(lanes.by_key.capacity() <= 128);
         for key in 0..100_000 {
             assert_eq!(lanes.push(key, key), Some(key));
         }
         for key in 0..100_000 {
             assert_eq!(lanes.finish(&key), None);
         }
-        assert!(lanes.lanes.capacity() <= 128);
+        assert!(lanes.by_key.capacity() <= 128);
     }
 
     #[derive(Debug, Clone)]

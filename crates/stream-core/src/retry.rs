@@ -13,7 +13,7 @@ use crate::{DeadReason, PolicyError};
 /// The longest text of an error or of a reason that is kept, in bytes.
 pub const MAX_DETAIL: usize = 1024;
 
-const LONGEST_DELAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const LONGEST_DELAY: Duration = Duration::from_hours(720);
 const DEFAULT_MAX_ATTEMPTS: u32 = 8;
 
 /// What a handler says about the entry it was given.
@@ -107,7 +107,7 @@ enum Delay {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self::exponential(Duration::from_secs(1)..=Duration::from_secs(300))
+        Self::exponential(Duration::from_secs(1)..=Duration::from_mins(5))
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const DAY: Duration = Duration::from_secs(86_400);
+    const DAY: Duration = Duration::from_hours(24);
 
     #[test]
     fn policies_that_make_no_sense_are_refused() {
