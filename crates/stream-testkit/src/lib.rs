@@ -1,1 +1,17 @@
-//! Under construction.
+//! Servers for tests.
+//!
+//! * [`matrix`] finds the real servers of this machine and [`RealServer`] starts them: one process, port and folder per
+//!   value, ended with it. Kill -9, restart and pause are methods, because surviving them is what is tested.
+//! * [`eventually`] is the only way a test of a real server waits for something.
+
+#[cfg(feature = "servers")]
+pub mod matrix;
+#[cfg(feature = "servers")]
+mod spawn;
+mod wait;
+
+#[cfg(feature = "servers")]
+pub use matrix::{Flavor, ServerBinary, ServerVersion};
+#[cfg(feature = "servers")]
+pub use spawn::{AppendFsync, Cli, CliError, RealServer, ServerOptions, SpawnError};
+pub use wait::eventually;
