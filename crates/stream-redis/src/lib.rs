@@ -1,15 +1,23 @@
 //! Everything that knows Redis: commands as values, the connections that carry them, and what their errors mean.
 
 mod client;
+mod command_connection;
 mod connection;
 mod error;
+mod greeting;
+mod options;
 mod recovery;
 mod request;
+mod standalone;
+mod transport;
 mod value;
 
 pub use client::Client;
 pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader};
 pub use error::{Error, ErrorKind, ServerError};
+pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Protocol};
+#[cfg(feature = "rustls")]
+pub use options::{Pem, TlsOptions};
 pub use recovery::Recovery;
 pub use request::Request;
 pub use value::Value;
