@@ -10,8 +10,11 @@
 //!   given up.
 //! * [`Finished`]: what this process has finished, for when it is delivered again.
 //! * [`BackoffPolicy`], [`Backoff`]: how long to wait for a server in trouble.
+//! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
+//!   [`NamePattern`]: whose names that is meant for.
 
 mod backoff;
+mod cleanup;
 mod cursor;
 mod dead_letter;
 mod entry;
@@ -19,11 +22,14 @@ mod finished;
 mod id;
 mod lanes;
 mod name;
+mod pattern;
 mod policy;
 mod read_ahead;
 mod retry;
+mod trim;
 
 pub use backoff::{Backoff, BackoffPolicy};
+pub use cleanup::{ConsumerAction, ConsumerPolicy, ConsumerState, GroupAction, GroupPolicy, GroupWatch};
 pub use cursor::{ClaimCursor, StartFrom};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadReason};
 pub use entry::{Entry, FieldSpan, Fields, TooLarge};
@@ -31,6 +37,8 @@ pub use finished::{DEFAULT_FINISHED_CAPACITY, Finished};
 pub use id::{EntryId, ParseEntryIdError};
 pub use lanes::Lanes;
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
+pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
 pub use read_ahead::{ReadAhead, ReadLimits};
 pub use retry::{MAX_DETAIL, Outcome, RetryPolicy, Verdict};
+pub use trim::{ExcludedGroup, GroupState, Need, Pin, StreamState, TrimPlan, TrimPolicy};
