@@ -14,4 +14,4 @@ mod wait;
 pub use matrix::{Flavor, ServerBinary, ServerVersion};
 #[cfg(feature = "servers")]
 pub use spawn::{AppendFsync, Cli, CliError, RealServer, ServerOptions, SpawnError};
-pub use wait::eventually;
+pub use wait::{eventually, work_for};
