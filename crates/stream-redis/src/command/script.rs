@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use stream_core::StreamKey;
 
-use crate::{Connection, Error, ErrorKind, Request, Value};
+use crate::{Connection, Error, ErrorKind, Request, ServerError, Value};
 
 /// One of the library's Lua scripts.
 #[derive(Debug)]
@@ -101,7 +101,10 @@ impl Script {
         keys: &[&StreamKey],
         args: impl Fn(Request) -> Request + Send,
     ) -> Result<Value, Error> {
-        let name = |error: Error| error.at(self.label, keys.first().copied());
+        let name = |error: Error| match error.server() {
+            Some(server) => Error::from_server(inner(server)).at(self.label, keys.first().copied()),
+            None => error.at(self.label, keys.first().copied()),
+        };
         let request = args(encode("EVALSHA", &self.sha, keys));
         match connection.call(&request).await {
             Err(error) if error.kind() == ErrorKind::NoScript => {
@@ -116,6 +119,23 @@ impl Script {
     pub(crate) fn label(&self) -> &'static str {
         self.label
     }
+}
+
+/// The error of a command inside a script under the code it has outside of one. Redis 6.2 puts `@user_script: LINE: -` in
+/// front of it, and a missing permission comes without its code on all versions.
+fn inner(error: &ServerError) -> ServerError {
+    let mut error = match error.detail.split_once(": ") {
+        Some((_, text)) if error.code == "@user_script:" => match text.strip_prefix('-') {
+            Some(line) => ServerError::parse(line),
+            None => ServerError { code: "ERR".to_owned(), detail: text.to_owned() },
+        },
+        _ => error.clone(),
+    };
+    let refusals = ["ACL failure in script", "The user executing the script can't"];
+    if error.code == "ERR" && refusals.iter().any(|refusal| error.detail.starts_with(refusal)) {
+        "NOPERM".clone_into(&mut error.code);
+    }
+    error
 }
 
 fn encode(command: &'static str, body: &str, keys: &[&StreamKey]) -> Request {
@@ -136,6 +156,20 @@ mod tests {
         }
         assert!(Script::by_sha("").is_none());
         assert!(Script::by_source("return 1").is_none());
+    }
+
+    #[test]
+    fn errors_inside_scripts_get_their_own_code_back() {
+        let check = |line: &str, expected: &str| assert_eq!(inner(&ServerError::parse(line)).to_string(), expected);
+        check("@user_script: 30: -OOM command not allowed: x", "OOM command not allowed: x");
+        check("@user_script: 1: Unknown Redis command", "ERR Unknown Redis command");
+        let refusal = "The user executing the script can't run this command or subcommand";
+        check(&format!("@user_script: 37: {refusal}"), &format!("NOPERM {refusal}"));
+        check(&format!("ERR {refusal}"), &format!("NOPERM {refusal}"));
+        let refusal = "ACL failure in script: User half has no permissions to run the 'xclaim' command";
+        check(&format!("ERR {refusal}"), &format!("NOPERM {refusal}"));
+        check("NOGROUP No such key 's'", "NOGROUP No such key 's'");
+        check("@user_script:", "@user_script: ");
     }
 
     #[test]
