@@ -47,19 +47,27 @@ impl ServerError {
     }
 }
 
-/// The error inside Redis 6.2's wrapper around what a script raised, in the form of later versions. Errors that the
-/// scripting layer finds itself repeat the place and may keep the dash of the wire: `@user_script: 1: -OOM …`.
+/// The error inside Redis 6.2's wrapper around what a script raised, in the form of later versions. What the scripting
+/// layer finds itself repeats the place and may keep the dash of the wire: `@user_script: 1: -OOM …`; that is also what a
+/// script gets from `redis.pcall` and may hand on.
 fn unwrap_script(line: &str) -> Option<String> {
-    let rest = line.strip_prefix("ERR Error running script (call to f_")?;
-    let (script, rest) = rest.split_once("): @user_script:")?;
-    let (number, mut text) = rest.split_once(": ")?;
-    if let Some(again) = text.strip_prefix("@user_script: ") {
-        text = again.split_once(": ")?.1;
-    }
-    text = text.strip_prefix('-').unwrap_or(text);
+    let (text, place) = match line.strip_prefix("ERR Error running script (call to f_") {
+        Some(rest) => {
+            let (script, rest) = rest.split_once("): @user_script:")?;
+            let (number, text) = rest.split_once(": ")?;
+            (text, format!(" script: {script}, on @user_script:{number}."))
+        }
+        None => (line, String::new()),
+    };
+    let text = match text.strip_prefix("@user_script: ") {
+        Some(again) => again.split_once(": ")?.1,
+        None if place.is_empty() => return None,
+        None => text,
+    };
+    let text = text.strip_prefix('-').unwrap_or(text);
     let code = text.split(' ').next().unwrap_or_default();
     let has_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
-    Some(format!("{}{text} script: {script}, on @user_script:{number}.", if has_code { "" } else { "ERR " }))
+    Some(format!("{}{text}{place}", if has_code { "" } else { "ERR " }))
 }
 
 /// What kind of thing went wrong. [`Error::recovery`] says what to do about it.

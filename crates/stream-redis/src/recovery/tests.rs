@@ -195,6 +195,8 @@ fn an_old_server_s_wrapper_becomes_the_form_of_new_ones() {
         parse("ERR Error running script (call to f_06): @user_script:2: @user_script: 2: Wrong number of args"),
         "ERR Wrong number of args script: 06, on @user_script:2."
     );
+    assert_eq!(parse("@user_script: 30: -OOM command not allowed"), "OOM command not allowed");
+    assert_eq!(parse("@user_script: 30: Unknown Redis command"), "ERR Unknown Redis command");
     for line in ["ERR Error running script (call to f_06", "ERR Error running script (call to f_06): @user_script:2"] {
         assert_eq!(parse(line), line);
     }

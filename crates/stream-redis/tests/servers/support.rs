@@ -1,9 +1,9 @@
 //! Real servers for the tests: one process each, on a free port of this machine, ended with the test.
 
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// The folders of the servers to test against; empty, and said loudly, where none are given.
 pub(crate) fn servers() -> Vec<PathBuf> {
@@ -75,17 +75,13 @@ impl Server {
         assert!(self.wait(), "{} ended at its restart", self.name);
     }
 
-    /// Waits until it listens; `false` when it ended instead.
+    /// Waits until it says that it is ready; `false` when it ended instead.
     fn wait(&mut self) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            if self.child.try_wait().unwrap().is_some() {
-                return false;
-            }
-            assert!(Instant::now() < deadline, "{} does not listen", self.name);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        true
+        let mut log = BufReader::new(self.child.stdout.take().unwrap()).lines();
+        let ready = log.by_ref().any(|line| line.unwrap().contains("eady to accept connections"));
+        // Nobody reads the log from here on, and the pipe must not fill up.
+        std::thread::spawn(move || log.for_each(drop));
+        ready
     }
 }
 
@@ -102,7 +98,7 @@ fn spawn(binary: &Path, port: u16, folder: &Path, args: &[String]) -> Child {
         .arg("--dir")
         .arg(folder)
         .args(args)
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
