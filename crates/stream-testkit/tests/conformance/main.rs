@@ -93,6 +93,9 @@ fn the_model_answers_as_real_servers_do() {
     for binary in matrix::all() {
         let pair = runtime.block_on(Pair::start(&binary));
         let names = Names { keys: ["s", "t"].map(|key| pair.real.fresh_key(key)) };
+        // Redis 8.6 caps counters that are greater than the stream can have, which no other server does.
+        let caps = pair.real.flavor() == Flavor::Redis && pair.real.version() >= ServerVersion::new(8, 2, 0);
+        let max_read = if caps { 0 } else { 8 };
         let config =
             Config { cases: Config::default().cases.max(CASES), failure_persistence: None, ..Config::default() };
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
