@@ -1,11 +1,14 @@
 //! Everything that knows Redis: commands as values, the connections that carry them, and what their errors mean.
 
 mod client;
+pub mod command;
 mod command_connection;
 mod connection;
 mod error;
+mod fenced;
 mod greeting;
 mod options;
+mod reader;
 mod recovery;
 mod request;
 mod standalone;
@@ -15,6 +18,7 @@ mod value;
 pub use client::Client;
 pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader};
 pub use error::{Error, ErrorKind, ServerError};
+pub use fenced::{Fenced, Owner, Taken};
 pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Protocol};
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};

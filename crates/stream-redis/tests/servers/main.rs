@@ -3,3 +3,5 @@
 
 mod connect;
 mod support;
+#[cfg(feature = "rustls")]
+mod tls;

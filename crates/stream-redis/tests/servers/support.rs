@@ -21,6 +21,11 @@ pub(crate) fn servers() -> Vec<PathBuf> {
     found
 }
 
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// A running server; ended when dropped.
 pub(crate) struct Server {
     child: Child,
@@ -34,15 +39,19 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the server of the folder `server` with `args` added.
     pub(crate) fn start(server: &Path, args: &[&str]) -> Self {
+        Self::try_start(server, args).unwrap_or_else(|| panic!("{} ended at its start", server.display()))
+    }
+
+    /// Like [`start`](Self::start); `None` when the server does not take the arguments.
+    pub(crate) fn try_start(server: &Path, args: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let binary = server.join("redis-server");
         let name = server.file_name().unwrap().to_string_lossy().into_owned();
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let child = spawn(&binary, port, folder.path(), &args);
         let mut this = Self { child, port, name, binary, args, folder };
-        this.wait();
-        this
+        this.wait().then_some(this)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -63,16 +72,20 @@ impl Server {
     /// Starts it again on the same port, in the same folder.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.binary, self.port, self.folder.path(), &self.args);
-        self.wait();
+        assert!(self.wait(), "{} ended at its restart", self.name);
     }
 
-    fn wait(&mut self) {
+    /// Waits until it listens; `false` when it ended instead.
+    fn wait(&mut self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(self.child.try_wait().unwrap().is_none(), "{} ended at its start", self.name);
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
             assert!(Instant::now() < deadline, "{} does not listen", self.name);
             std::thread::sleep(Duration::from_millis(10));
         }
+        true
     }
 }
 

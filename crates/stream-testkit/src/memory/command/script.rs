@@ -61,7 +61,7 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
     if db.group(key, group)?.is_none() {
         return Err(no_key_or_group(key, group));
     }
-    match script.name {
+    match script.name() {
         "renew" => call.renew(db, rest),
         "hand_back" => call.hand_back(db, rest),
         "take" => call.take(db, rest),

@@ -1,0 +1,289 @@
+//! [`Fenced`]: whatever a consumer does to its pending entries, only as long as it owns them.
+//!
+//! Between a look at the pending list and the command that follows another consumer can claim the entry, so both happen
+//! in one script. What must stay true: no call here ever takes, counts, acknowledges or moves an entry that somebody
+//! else owns, also where the server does not allow scripts (see the module `plain`).
+
+mod plain;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use stream_core::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
+
+use crate::command::{Script, decode};
+use crate::{Connection, Error, ErrorKind, Request, Value};
+
+/// The idle time of an entry that was handed back: longer than any lease, so that the next claim takes it at once.
+const HANDED_BACK: Duration = Duration::from_hours(1);
+
+/// Names and values of one dead letter that Lua can pass on in one command; it gives up at about 8000 arguments.
+const MAX_SCRIPT_FIELDS: usize = 3500;
+
+/// Whose entries a call is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The stream.
+    pub key: StreamKey,
+    /// The group.
+    pub group: GroupName,
+    /// The consumer.
+    pub consumer: ConsumerName,
+}
+
+/// What became of one entry that a handler is about to start with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// It is owned and its delivery count is set.
+    Counted,
+    /// The same, with the entry, where bodies were asked for.
+    Entry(Entry),
+    /// The consumer does not own it any more: it must not start.
+    Lost,
+    /// It was deleted from the stream while it was pending; it is not pending any more.
+    Deleted,
+}
+
+/// Fenced steps on pending entries. Cheap; one for all connections to the same server.
+///
+/// Starts with scripts. Where the server does not let this user run them, it warns once and uses plain commands from then
+/// on, which give up an entry sooner: see each call.
+#[derive(Debug, Default)]
+pub struct Fenced {
+    plain: AtomicBool,
+}
+
+impl Fenced {
+    /// Starts with scripts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts the lease of `ids` (ascending, up to 250) anew; returns those that are lost. The delivery count stays.
+    ///
+    /// Without scripts, an entry that nobody touched for two thirds of the `lease` counts as lost.
+    ///
+    /// # Errors
+    /// Of the connection or the server; [`ErrorKind::Missing`] where the stream or the group is gone.
+    pub async fn renew(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        ids: &[EntryId],
+        lease: Duration,
+    ) -> Result<Vec<EntryId>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let args = |request| with_ids(owner_args(request, owner), ids);
+        match self.script(connection, Script::renew(), &[&owner.key], args).await? {
+            Some(value) => decode::ids(value).map_err(|error| at(error, Script::renew(), owner)),
+            None => plain::renew(connection, owner, ids, lease).await,
+        }
+    }
+
+    /// Gives `entries` back with the delivery counts given, so that the next claim takes them at once; returns how many.
+    /// Lost ones are left alone.
+    ///
+    /// Without scripts, only entries that were touched within the last second are given back; the others follow when
+    /// their lease ends.
+    ///
+    /// # Errors
+    /// Of the connection or the server; [`ErrorKind::Missing`] where the stream or the group is gone.
+    pub async fn hand_back(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        entries: &[(EntryId, u64)],
+    ) -> Result<u64, Error> {
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        let idle = crate::command::milliseconds(HANDED_BACK);
+        let args = |request| with_counts(owner_args(request, owner).int(idle), entries);
+        match self.script(connection, Script::hand_back(), &[&owner.key], args).await? {
+            Some(value) => decode::count(&value).map_err(|error| at(error, Script::hand_back(), owner)),
+            None => plain::hand_back(connection, owner, entries, HANDED_BACK).await,
+        }
+    }
+
+    /// Sets the delivery counts of `entries` to exactly the numbers given and starts their leases anew: the step before
+    /// their handlers start. The result has one element for each, in the same order; with `bodies` the entries too.
+    ///
+    /// Without scripts, an entry that nobody touched for two thirds of the `lease` counts as lost.
+    ///
+    /// # Errors
+    /// Of the connection or the server; [`ErrorKind::Missing`] where the stream or the group is gone.
+    pub async fn take(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        entries: &[(EntryId, u64)],
+        bodies: bool,
+        lease: Duration,
+    ) -> Result<Vec<Taken>, Error> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let args = |request| with_counts(owner_args(request, owner).arg(if bodies { "1" } else { "0" }), entries);
+        match self.script(connection, Script::take(), &[&owner.key], args).await? {
+            Some(value) => decode_taken(value, entries.len()).map_err(|error| at(error, Script::take(), owner)),
+            None => plain::take(connection, owner, entries, bodies, lease).await,
+        }
+    }
+
+    /// Acknowledges `ids`; returns those that are lost, which stay pending for whoever owns them now.
+    ///
+    /// Without scripts, an entry that nobody touched for two thirds of the `lease` counts as lost.
+    ///
+    /// # Errors
+    /// Of the connection or the server; [`ErrorKind::Missing`] where the stream or the group is gone.
+    pub async fn acknowledge(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        ids: &[EntryId],
+        lease: Duration,
+    ) -> Result<Vec<EntryId>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let args = |request| with_ids(owner_args(request, owner), ids);
+        match self.script(connection, Script::acknowledge(), &[&owner.key], args).await? {
+            Some(value) => decode::ids(value).map_err(|error| at(error, Script::acknowledge(), owner)),
+            None => plain::acknowledge(connection, owner, ids, lease).await,
+        }
+    }
+
+    /// Writes `fields` to the stream `target` and acknowledges `id`, in this order and in one step; returns the id of the
+    /// dead letter, or `None` where the entry is lost and nothing was written. `max_len` bounds the target (about).
+    ///
+    /// Without scripts, with a target in another slot of a cluster, and with more than 3500 fields the two commands are
+    /// separate: a failure between them leaves a duplicate, never a loss.
+    ///
+    /// # Errors
+    /// Of the connection or the server. The entry is acknowledged only after the dead letter was written.
+    pub async fn dead_letter(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        id: EntryId,
+        target: &StreamKey,
+        max_len: Option<u64>,
+        fields: &[(Bytes, Bytes)],
+    ) -> Result<Option<EntryId>, Error> {
+        // A bound of 0 would throw the letter away that was just written.
+        let max_len = max_len.map(|length| length.max(1));
+        if fields.len() > MAX_SCRIPT_FIELDS {
+            return plain::dead_letter(connection, owner, id, target, max_len, fields).await;
+        }
+        let args = |request| {
+            let mut request = owner_args(request, owner).id(id).int(max_len.unwrap_or(0));
+            for (name, value) in fields {
+                request.push(name);
+                request.push(value);
+            }
+            request
+        };
+        let keys = [&owner.key, target];
+        match self.script(connection, Script::dead_letter(), &keys, args).await {
+            Ok(Some(value)) => decode::optional_id(&value).map_err(|error| at(error, Script::dead_letter(), owner)),
+            Ok(None) => plain::dead_letter(connection, owner, id, target, max_len, fields).await,
+            Err(error) if error.code() == Some("CROSSSLOT") => {
+                plain::dead_letter(connection, owner, id, target, max_len, fields).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the consumer if it holds nothing; returns whether it was there and was removed.
+    ///
+    /// Without scripts nothing is done: between the check and the removal it could be given an entry, which would be
+    /// destroyed.
+    ///
+    /// # Errors
+    /// Of the connection or the server; [`ErrorKind::Missing`] where the stream or the group is gone.
+    pub async fn remove_consumer(&self, connection: &dyn Connection, owner: &Owner) -> Result<bool, Error> {
+        let args = |request| owner_args(request, owner);
+        match self.script(connection, Script::remove_consumer(), &[&owner.key], args).await? {
+            Some(value) => {
+                let removed = decode::count(&value).map_err(|error| at(error, Script::remove_consumer(), owner))?;
+                Ok(removed > 0)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Runs a script; `None` where scripts are not to be had.
+    async fn script(
+        &self,
+        connection: &dyn Connection,
+        script: &'static Script,
+        keys: &[&StreamKey],
+        args: impl Fn(Request) -> Request + Send,
+    ) -> Result<Option<Value>, Error> {
+        if self.plain.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match script.run(connection, keys, args).await {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if scripts_refused(&error) => {
+                if !self.plain.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        %error,
+                        "the server does not allow scripts: leases are checked by plain commands from now on, which \
+                         give up entries sooner; allow EVAL and EVALSHA to this user"
+                    );
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether the server refused the script commands themselves, not something that a script did.
+fn scripts_refused(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported)
+        && error.server().is_some_and(|server| server.detail.to_ascii_lowercase().contains("eval"))
+}
+
+fn at(error: Error, script: &'static Script, owner: &Owner) -> Error {
+    error.at(script.label(), Some(&owner.key))
+}
+
+fn owner_args(request: Request, owner: &Owner) -> Request {
+    request.arg(&owner.group).arg(&owner.consumer)
+}
+
+fn with_ids(request: Request, ids: &[EntryId]) -> Request {
+    ids.iter().fold(request, |request, &id| request.id(id))
+}
+
+fn with_counts(request: Request, entries: &[(EntryId, u64)]) -> Request {
+    entries.iter().fold(request, |request, &(id, count)| request.id(id).int(count))
+}
+
+fn decode_taken(value: Value, expected: usize) -> Result<Vec<Taken>, Error> {
+    match value {
+        Value::Array(values) if values.len() == expected => values.into_iter().map(taken).collect(),
+        value => Err(decode::unexpected("one element for each entry", &value)),
+    }
+}
+
+fn taken(value: Value) -> Result<Taken, Error> {
+    match value {
+        Value::Int(0) => Ok(Taken::Lost),
+        Value::Int(1) => Ok(Taken::Counted),
+        Value::Int(-1) => Ok(Taken::Deleted),
+        value @ Value::Array(_) => match decode::entry(value)? {
+            (_, Some(entry)) => Ok(Taken::Entry(entry)),
+            (_, None) => Ok(Taken::Deleted),
+        },
+        value => Err(decode::unexpected("0, 1, -1 or an entry", &value)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
