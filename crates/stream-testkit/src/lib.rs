@@ -18,4 +18,4 @@ pub use matrix::{Flavor, ServerBinary, ServerVersion};
 pub use memory::MemoryServer;
 #[cfg(feature = "servers")]
 pub use spawn::{AppendFsync, Cli, CliError, RealServer, ServerOptions, SpawnError};
-pub use wait::eventually;
+pub use wait::{eventually, work_for};

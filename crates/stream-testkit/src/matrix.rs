@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 pub use binary::{Flavor, ServerBinary, ServerVersion};
 pub(crate) use binary::{Source, info_field, parse_info};
 pub(crate) use external::ExternalServer;
-pub use surroundings::{Find, Surroundings};
+pub use surroundings::{Fetch, Find, Surroundings};
 pub use wheel::{WHEELS, Wheel, WheelError, install};
 
 use crate::CliError;

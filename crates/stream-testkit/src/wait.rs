@@ -46,6 +46,14 @@ where
     }
 }
 
+/// Takes `duration`, as the work of a slow handler does.
+///
+/// Only for a test whose subject is that something takes long, such as a handler that outlives its lease. To wait for
+/// something, use [`eventually`].
+pub async fn work_for(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
 /// The pause between two looks, also for the loops of this crate that cannot panic.
 pub(crate) async fn pause() {
     tokio::time::sleep(PAUSE).await;
