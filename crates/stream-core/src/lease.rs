@@ -58,7 +58,7 @@ impl LeasePolicy {
 
     /// How long after its last confirmation a lease is certain: five sixths of it.
     pub fn trusted(&self) -> Duration {
-        self.lease - self.lease / 6
+        self.lease / 6 * 5
     }
 
     /// Whether a lease confirmed at `at` is certain at `now`.
