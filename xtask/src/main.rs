@@ -1,2 +1,55 @@
-//! Tasks of the repository.
-fn main() {}
+//! The repository's own commands: `cargo xtask --help`.
+//!
+//! A file per command. What a contributor or a CI machine has to run is a command here and not a line of a script, so
+//! that both run the same.
+
+mod integration;
+mod servers;
+mod steps;
+mod table;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tasks of the repository.
+///
+/// Start with `cargo xtask servers`: it shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
+/// is all that a change has to pass.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Servers(servers::Servers),
+    Integration(integration::Integration),
+    Test(test::Test),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Servers(command) => command.run(),
+        Command::Integration(command) => command.run(),
+        Command::Test(command) => command.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                eprintln!("  because: {error}");
+                cause = error.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A command's failure, shown with its causes.
+type Failure = Box<dyn std::error::Error>;

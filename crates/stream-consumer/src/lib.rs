@@ -1,1 +1,39 @@
-//! Under construction.
+//! Consumers of Redis Streams that do not lose entries, and do not run them twice while their owner lives.
+//!
+//! * [`Consumer::durable`]: through a consumer group, at least once, with leases, retries and dead letters.
+//! * [`Handler`] and the extractors ([`Json`], [`Data`], [`Fields`], [`Context`], ...): what runs for an entry.
+//! * [`Shutdown`], [`DrainReport`]: stopping without losing anything.
+//! * [`Observer`], [`Event`], [`Stats`]: what happens meanwhile.
+
+mod codec;
+mod delivery;
+mod durable;
+mod error;
+mod handler;
+mod observe;
+mod shutdown;
+mod work;
+
+pub use codec::{Attempt, DATA_FIELD, Data, DecodeError, Fields, FromDelivery, Json};
+pub use delivery::{Context, Delivery};
+pub use durable::{Acknowledge, DrainReport, DurableBuilder, DurableConsumer, OnGroupLost, RetryOrder, StatsHandle};
+pub use error::{ConfigError, RunError};
+pub use handler::{Handler, IntoOutcome};
+pub use observe::{Event, Observer, Stats};
+pub use shutdown::{Shutdown, shutdown_signal};
+pub use stream_core::{Entry, EntryId, Outcome, RetryPolicy, StartFrom};
+pub use work::IntoOutcomes;
+
+use stream_redis::Client;
+
+/// Where consumers begin.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Consumer;
+
+impl Consumer {
+    /// Builds a consumer that reads through a group and acknowledges what it has handled.
+    pub fn durable(client: &Client) -> DurableBuilder {
+        DurableBuilder::new(client)
+    }
+}

@@ -111,6 +111,14 @@ impl Entry {
         Some(self.body.slice(span.value_start as usize..span.value_end as usize))
     }
 
+    /// Like [`fields`](Self::fields), as shared memory: no copy, but each part keeps the memory of the entry alive.
+    pub fn fields_bytes(&self) -> impl ExactSizeIterator<Item = (Bytes, Bytes)> {
+        let part = |start: u32, end: u32| self.body.slice(start as usize..end as usize);
+        self.spans
+            .iter()
+            .map(move |span| (part(span.name_start, span.name_end), part(span.value_start, span.value_end)))
+    }
+
     /// Bytes that the entry's body takes in memory, the framing between fields included.
     pub fn size(&self) -> usize {
         self.body.len()

@@ -4,12 +4,51 @@
 //! number and the server's replies as arguments. That is what makes the run loops above it exact to test.
 //!
 //! * [`EntryId`], [`Entry`] and the names ([`StreamKey`], [`GroupName`], [`ConsumerName`]): the field's nouns as types.
-//! * [`StartFrom`]: where a group begins.
+//! * [`StartFrom`]: where a group begins; [`ClaimCursor`]: where the search for abandoned entries goes on.
+//! * [`ReadAhead`]: how many entries the next read may ask for; [`Lanes`]: one key, one at a time, in order.
+//! * [`Outcome`], [`RetryPolicy`], [`Verdict`]: what becomes of an entry that was handled; [`DeadLetter`]: of one that was
+//!   given up.
+//! * [`Ledger`], [`LeasePolicy`]: what is held, and how sure we are of it; [`Takeover`]: what becomes of a dead owner's.
+//! * [`Inline`]: whether a handler may be polled where it is dispatched.
+//! * [`Finished`]: what this process has finished, for when it is delivered again.
+//! * [`BackoffPolicy`], [`Backoff`]: how long to wait for a server in trouble.
+//! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
+//!   [`NamePattern`]: whose names that is meant for.
 
+mod backoff;
+mod cleanup;
+mod cursor;
+mod dead_letter;
 mod entry;
+mod finished;
 mod id;
+mod inline;
+mod lanes;
+mod lease;
+mod ledger;
 mod name;
+mod pattern;
+mod policy;
+mod read_ahead;
+mod retry;
+mod takeover;
+mod trim;
 
+pub use backoff::{Backoff, BackoffPolicy};
+pub use cleanup::{ConsumerAction, ConsumerPolicy, ConsumerState, GroupAction, GroupPolicy, GroupWatch};
+pub use cursor::{ClaimCursor, StartFrom};
+pub use dead_letter::{DeadLetter, DeadLetterError, DeadReason};
 pub use entry::{Entry, FieldSpan, Fields, TooLarge};
+pub use finished::{DEFAULT_FINISHED_CAPACITY, Finished};
 pub use id::{EntryId, ParseEntryIdError};
+pub use inline::Inline;
+pub use lanes::Lanes;
+pub use lease::LeasePolicy;
+pub use ledger::{Lease, Ledger, Slot, Stage};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
+pub use pattern::{NamePattern, PatternError};
+pub use policy::PolicyError;
+pub use read_ahead::{ReadAhead, ReadLimits};
+pub use retry::{MAX_DETAIL, Outcome, RetryPolicy, Verdict};
+pub use takeover::Takeover;
+pub use trim::{ExcludedGroup, GroupState, Need, Pin, StreamState, TrimPlan, TrimPolicy};

@@ -116,6 +116,13 @@ impl Error {
         self
     }
 
+    /// Adds what to do about it to the text, in parentheses.
+    #[must_use]
+    pub(crate) fn with_hint(mut self, hint: &str) -> Self {
+        self.0.message = format!("{} ({hint})", self.0.message);
+        self
+    }
+
     /// Names the command and the key it was about.
     #[must_use]
     pub fn at(mut self, command: &'static str, key: Option<&StreamKey>) -> Self {

@@ -2,19 +2,26 @@
 
 mod client;
 pub mod command;
+mod command_connection;
 mod connection;
 mod error;
 mod fenced;
-#[allow(dead_code, reason = "the connector of real servers opens it")]
+mod greeting;
+mod options;
 mod reader;
 mod recovery;
 mod request;
+mod standalone;
+mod transport;
 mod value;
 
 pub use client::Client;
 pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader};
 pub use error::{Error, ErrorKind, ServerError};
 pub use fenced::{Fenced, Owner, Taken};
+pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Protocol};
+#[cfg(feature = "rustls")]
+pub use options::{Pem, TlsOptions};
 pub use recovery::Recovery;
 pub use request::Request;
 pub use value::Value;

@@ -81,6 +81,11 @@ impl Request {
         })
     }
 
+    /// Bytes of all arguments together.
+    pub(crate) fn size(&self) -> usize {
+        self.data.len()
+    }
+
     /// Appends the command as it goes over the wire: a RESP array of bulk strings.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();

@@ -1,1 +1,21 @@
-//! Under construction.
+//! Servers for tests.
+//!
+//! * [`MemoryServer`] is a model of Redis Streams in memory, on tokio's clock: with paused time, a test of a run loop is
+//!   exact. See [`memory`].
+//! * [`matrix`] finds the real servers of this machine and [`RealServer`] starts them: one process, port and folder per
+//!   value, ended with it. Kill -9, restart and pause are methods, because surviving them is what is tested.
+//! * [`eventually`] is the only way a test of a real server waits for something.
+
+#[cfg(feature = "servers")]
+pub mod matrix;
+pub mod memory;
+#[cfg(feature = "servers")]
+mod spawn;
+mod wait;
+
+#[cfg(feature = "servers")]
+pub use matrix::{Flavor, ServerBinary, ServerVersion};
+pub use memory::MemoryServer;
+#[cfg(feature = "servers")]
+pub use spawn::{AppendFsync, Cli, CliError, RealServer, ServerOptions, SpawnError};
+pub use wait::{eventually, work_for};

@@ -1,0 +1,178 @@
+//! The group: made where it is missing, and remembered well enough to make it anew without losing an entry.
+//!
+//! A missing stream or group is a state, not a failure. A lost group is made anew after the last id below which everything
+//! was finished, as far as this process knows; in a stream that is a new one, at its beginning; never at its end.
+
+use stream_core::{EntryId, StartFrom};
+use stream_redis::command::{XGroupCreate, XGroupCreateConsumer, XInfoGroups, XInfoStream, XPendingSummary};
+use stream_redis::{Error, ErrorKind};
+
+use super::config::OnGroupLost;
+use super::stream::Stream;
+use crate::observe::{Event, count};
+
+/// What this process knows of the group and its stream.
+#[derive(Debug, Default)]
+pub(crate) struct GroupMemory {
+    /// Whether the group was there once.
+    seen: bool,
+    /// Everything up to this id was finished by the whole group.
+    floor: EntryId,
+    /// The greatest id of the stream, and how many entries were ever added, where the server tells.
+    last_generated: EntryId,
+    entries_added: Option<u64>,
+    /// Why the group could not be created, if it was for want of a permission: the answer if it then is missing.
+    denied: Option<Error>,
+}
+
+/// Where to begin a group, and whether the stream is the one that was known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Beginning {
+    pub(crate) after: EntryId,
+    pub(crate) same_stream: bool,
+}
+
+impl GroupMemory {
+    /// Decides where a lost group begins: `stream` is what the server says of the stream now, `None` if it does not exist
+    /// or cannot be asked.
+    pub(crate) fn beginning(&self, stream: Option<(EntryId, Option<u64>)>) -> Beginning {
+        let same_stream = match stream {
+            None => false,
+            Some((last_generated, added)) => {
+                let shrunk = matches!((added, self.entries_added), (Some(now), Some(before)) if now < before);
+                last_generated >= self.last_generated && !shrunk
+            }
+        };
+        Beginning { after: if same_stream { self.floor } else { EntryId::ZERO }, same_stream }
+    }
+
+    /// Takes up what the server says: the oldest pending id of the group, and the last one delivered.
+    pub(crate) fn learn(&mut self, oldest_pending: Option<EntryId>, last_delivered: EntryId) {
+        self.floor = oldest_pending.and_then(EntryId::predecessor).unwrap_or(last_delivered);
+    }
+}
+
+/// Makes sure that the group and this consumer are there.
+///
+/// # Errors
+/// What stands against it: a connection that fails, a wrong type, a permission that is missing *and* needed.
+pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
+    let mut memory = stream.group.lock().await;
+    let owner = &stream.owner;
+    let known = memory.seen;
+    let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
+    let start = if known {
+        let info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
+            Ok(info) => Some((info.last_generated_id, info.entries_added)),
+            Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => None,
+            Err(error) => return Err(error),
+        };
+        beginning = memory.beginning(info);
+        if stream.config.on_group_lost == OnGroupLost::Fail {
+            // Nothing is created; if the group is gone, the read says so.
+            return Ok(());
+        }
+        beginning.after.to_string()
+    } else {
+        stream.config.start.create_id().to_string()
+    };
+    let create = XGroupCreate {
+        key: owner.key.clone(),
+        group: owner.group.clone(),
+        start,
+        make_stream: true,
+        entries_read: None,
+    };
+    let created = match stream.link.run(&create).await {
+        Ok(_) => true,
+        Err(error) if error.kind() == ErrorKind::GroupExists => false,
+        Err(error) if is_denied(&error) => {
+            memory.denied = Some(error);
+            false
+        }
+        Err(error) => return Err(error),
+    };
+    if known {
+        forget_or_orphan(stream, beginning, created);
+        if !beginning.same_stream {
+            *memory = GroupMemory { denied: memory.denied.take(), ..GroupMemory::default() };
+        }
+    }
+    if created {
+        count(&stream.counters.groups_created, 1);
+        let after = if known { beginning.after } else { start_id(&stream.config.start) };
+        stream.tell(&Event::GroupCreated { after, recreated: known });
+    }
+    let register =
+        XGroupCreateConsumer { key: owner.key.clone(), group: owner.group.clone(), consumer: owner.consumer.clone() };
+    match stream.link.run(&register).await {
+        Ok(_) => {}
+        // Registering only shows a quiet consumer to those who clean up; without it, reading works as well.
+        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => {}
+        Err(error) => return Err(error),
+    }
+    memory.seen = true;
+    learn(stream, &mut memory).await
+}
+
+/// Refreshes what is known of the group, for the day that it is lost.
+pub(crate) async fn refresh(stream: &Stream) -> Result<(), Error> {
+    let mut memory = stream.group.lock().await;
+    if memory.seen { learn(stream, &mut memory).await } else { Ok(()) }
+}
+
+/// The reason why the group is missing for good, if it is one: it could not be created, or must not be recreated.
+pub(crate) async fn denied(stream: &Stream) -> Option<Error> {
+    stream.group.lock().await.denied.take()
+}
+
+async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
+    let owner = &stream.owner;
+    let info = async {
+        // The groups are asked for first: if then nothing is pending, all that had been delivered by that time is finished.
+        let groups = stream.link.run(&XInfoGroups { key: owner.key.clone() }).await?;
+        let pending = stream.link.run(&XPendingSummary { key: owner.key.clone(), group: owner.group.clone() }).await?;
+        let info = stream.link.run(&XInfoStream { key: owner.key.clone() }).await?;
+        Ok::<_, Error>((pending, groups, info))
+    };
+    match info.await {
+        Ok((pending, groups, info)) => {
+            if let Some(group) = groups.iter().find(|group| group.name == owner.group) {
+                memory.learn(pending.first, group.last_delivered);
+            }
+            memory.last_generated = info.last_generated_id;
+            memory.entries_added = info.entries_added;
+            let floor = memory.floor;
+            stream.book().finished.forget_below(floor);
+            Ok(())
+        }
+        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
+    let mut book = stream.book();
+    stream.disturb();
+    if !beginning.same_stream {
+        book.ledger.forget_stream(|tag| {
+            if let Some(token) = tag {
+                token.cancel();
+            }
+        });
+        book.finished.clear();
+        book.recognise = false;
+        book.read_to = EntryId::ZERO;
+    } else if created {
+        book.ledger.orphan_all();
+        book.recognise = true;
+    }
+}
+
+fn start_id(start: &StartFrom) -> EntryId {
+    EntryId::parse(start.create_id().to_string().as_bytes()).unwrap_or(EntryId::MAX)
+}
+
+pub(crate) fn is_denied(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported)
+}

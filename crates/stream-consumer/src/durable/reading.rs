@@ -1,0 +1,427 @@
+//! [`Reading`]: the reading socket of one stream as a state machine: prepared, open, repaired, pausing.
+//!
+//! A read is never given up half way: the socket is polled, and when it fails, what had been delivered to nobody is looked
+//! for in the own pending list before the next read. No state is left faster than its pacing.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits};
+use stream_redis::command::XPending;
+use stream_redis::{Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
+use tokio::time::Sleep;
+
+use super::config::{Acknowledge, OnGroupLost};
+use super::group;
+use super::stream::{Stream, now};
+use crate::observe::{Event, count};
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// So many times in a row a group may be missing right after it was made.
+const REPAIRS: u32 = 10;
+/// So often the server may refuse the credentials that it had taken before: they may be about to be rotated.
+const REFUSALS: u32 = 3;
+/// The first pause after an empty reply that came too early; doubled up to the BLOCK period.
+const EMPTY_PAUSE: Duration = Duration::from_millis(10);
+
+/// What came of polling.
+pub(crate) enum Progress {
+    /// Connected; these entries (with their delivery counts) had been delivered to nobody.
+    Opened { undelivered: Vec<(EntryId, u64)> },
+    /// Entries are in the batch; `complete` when the reply is at its end.
+    Entries { complete: bool },
+    /// It cannot go on.
+    Failed(Error),
+    /// The group is gone and must not be recreated.
+    GroupLost,
+}
+
+enum State {
+    Preparing(BoxFuture<Result<Prepared, Error>>),
+    Open(Box<dyn Reader>),
+    Repairing(Box<dyn Reader>, BoxFuture<Result<(), Error>>),
+    Pausing(Option<Box<dyn Reader>>, Pin<Box<Sleep>>),
+    Closed,
+}
+
+struct Prepared {
+    reader: Box<dyn Reader>,
+    undelivered: Vec<(EntryId, u64)>,
+}
+
+struct Asked {
+    count: usize,
+    block: bool,
+    at: Instant,
+}
+
+pub(crate) struct Reading {
+    stream: Arc<Stream>,
+    state: State,
+    request: ReadRequest,
+    ahead: ReadAhead,
+    backoff: Backoff,
+    asked: VecDeque<Asked>,
+    /// Whether the last reply left nothing behind on the server.
+    drained: bool,
+    /// Whether part of the present reply has arrived.
+    in_reply: bool,
+    /// Whether a read was cut off since the last preparation.
+    interrupted: bool,
+    early_empties: u32,
+    repairs: u32,
+    refusals: u32,
+    was_open: bool,
+}
+
+impl Reading {
+    pub(crate) fn new(stream: &Arc<Stream>) -> Self {
+        let config = &stream.config;
+        let streams = config.streams.len();
+        let limits = ReadLimits {
+            concurrency: config.concurrency.div_ceil(streams),
+            prefetch: config.prefetch,
+            prefetch_bytes: (config.prefetch_bytes / streams).max(1),
+        };
+        let from = ReadFrom::Group {
+            group: config.group.clone(),
+            consumer: config.consumer.clone(),
+            no_ack: config.acknowledge == Acknowledge::NoAck,
+        };
+        Self {
+            stream: Arc::clone(stream),
+            state: State::Preparing(Box::pin(prepare(Arc::clone(stream), false))),
+            request: ReadRequest { key: stream.owner.key.clone(), from, count: 1, block: None },
+            ahead: ReadAhead::new(limits),
+            backoff: Backoff::new(config.backoff),
+            asked: VecDeque::new(),
+            drained: true,
+            in_reply: false,
+            interrupted: false,
+            early_empties: 0,
+            repairs: 0,
+            refusals: 0,
+            was_open: false,
+        }
+    }
+
+    /// How fast entries are finished; steers how many are read ahead.
+    pub(crate) fn finished(&mut self, entries: usize, now: Instant) {
+        self.ahead.finished(entries, now);
+    }
+
+    /// How large entries are; steers how many are asked for.
+    pub(crate) fn received(&mut self, entries: usize, bytes: usize) {
+        self.ahead.received(entries, bytes);
+    }
+
+    /// How many entries may be held without those that wait.
+    pub(crate) fn room(&self) -> usize {
+        let limits = self.ahead.limits();
+        limits.concurrency.saturating_add(limits.prefetch)
+    }
+
+    /// Asks for as much as there is room for: one read that waits, or up to two that do not while there is a backlog.
+    pub(crate) fn top_up(&mut self, held: usize, held_bytes: usize) {
+        let State::Open(reader) = &mut self.state else { return };
+        loop {
+            let blocking = self.drained;
+            if self.asked.len() >= 2 || (blocking && !self.asked.is_empty()) {
+                return;
+            }
+            let pending: usize = self.asked.iter().map(|asked| asked.count).sum();
+            let want = self.ahead.want(held + pending, held_bytes);
+            // Half the room at most, so that the next read can be under way while this one's entries are handled.
+            let limits = self.ahead.limits();
+            let half = limits.concurrency.max((limits.concurrency + limits.prefetch).div_ceil(2));
+            let wanted = want.min(half);
+            if wanted == 0 {
+                return;
+            }
+            self.request.count = wanted;
+            self.request.block = blocking.then_some(self.stream.config.block);
+            reader.submit(&self.request);
+            self.asked.push_back(Asked { count: wanted, block: blocking, at: now() });
+        }
+    }
+
+    /// Reads no more. Returns whether a read was cut off: then something may have been delivered to nobody.
+    pub(crate) fn close(&mut self) -> bool {
+        self.state = State::Closed;
+        self.interrupted |= !self.asked.is_empty();
+        self.asked.clear();
+        self.interrupted
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Progress> {
+        loop {
+            match &mut self.state {
+                State::Closed => return Poll::Pending,
+                State::Preparing(future) => match ready!(future.as_mut().poll(cx)) {
+                    Ok(Prepared { reader, undelivered }) => {
+                        self.state = State::Open(reader);
+                        self.interrupted = false;
+                        self.was_open = true;
+                        return Poll::Ready(Progress::Opened { undelivered });
+                    }
+                    Err(error) => {
+                        if let Some(end) = self.trouble(error) {
+                            return Poll::Ready(end);
+                        }
+                    }
+                },
+                State::Pausing(_, sleep) => {
+                    ready!(sleep.as_mut().poll(cx));
+                    let State::Pausing(reader, _) = std::mem::replace(&mut self.state, State::Closed) else { continue };
+                    match reader {
+                        // Nothing is in flight here, so the worker has to be asked for the next read.
+                        Some(reader) => {
+                            self.state = State::Open(reader);
+                            return Poll::Ready(Progress::Entries { complete: true });
+                        }
+                        None => self.prepare(),
+                    }
+                }
+                State::Repairing(_, future) => {
+                    let result = ready!(future.as_mut().poll(cx));
+                    let State::Repairing(reader, _) = std::mem::replace(&mut self.state, State::Closed) else {
+                        continue;
+                    };
+                    match result {
+                        Ok(()) => {
+                            self.repairs += 1;
+                            // The first repair is followed by a read at once; one that does not last is paced.
+                            if self.repairs == 1 {
+                                self.state = State::Open(reader);
+                                return Poll::Ready(Progress::Entries { complete: true });
+                            }
+                            let pause = self.backoff.next(fastrand::f64());
+                            self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
+                        }
+                        Err(error) => {
+                            if let Some(end) = self.trouble(error) {
+                                return Poll::Ready(end);
+                            }
+                        }
+                    }
+                }
+                State::Open(reader) => {
+                    if reader.in_flight() == 0 {
+                        return Poll::Pending;
+                    }
+                    let before = batch.entries.len();
+                    match ready!(reader.poll_next(cx, batch)) {
+                        Ok(ReadProgress::Partial) => {
+                            self.in_reply = true;
+                            return Poll::Ready(Progress::Entries { complete: false });
+                        }
+                        Ok(ReadProgress::Complete { total }) => {
+                            self.completed(total);
+                            return Poll::Ready(Progress::Entries { complete: true });
+                        }
+                        Ok(_) => {}
+                        Err(error) => {
+                            self.in_reply |= batch.entries.len() > before;
+                            if let Some(end) = self.read_failed(error) {
+                                return Poll::Ready(end);
+                            }
+                            if batch.entries.len() > before {
+                                return Poll::Ready(Progress::Entries { complete: false });
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A reply is complete.
+    fn completed(&mut self, total: usize) {
+        count(&self.stream.counters.reads, 1);
+        self.in_reply = false;
+        self.repairs = 0;
+        self.refusals = 0;
+        self.backoff.reset();
+        self.ahead.completed();
+        let Some(asked) = self.asked.pop_front() else { return };
+        self.drained = total < asked.count;
+        if total > 0 {
+            self.early_empties = 0;
+        } else if asked.block {
+            let waited = now().saturating_duration_since(asked.at);
+            match pause_after_empty(waited, self.stream.config.block, self.early_empties) {
+                None => self.early_empties = 0,
+                Some(pause) => {
+                    self.early_empties += 1;
+                    if let State::Open(reader) = std::mem::replace(&mut self.state, State::Closed) {
+                        self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_failed(&mut self, error: Error) -> Option<Progress> {
+        if error.server().is_none() {
+            // The connection is of no more use; whatever was asked for may have been delivered to nobody.
+            if self.in_reply {
+                self.ahead.interrupted();
+            }
+            self.interrupted = true;
+            return self.trouble(error);
+        }
+        self.asked.pop_front();
+        self.in_reply = false;
+        self.drained = true;
+        let State::Open(reader) = std::mem::replace(&mut self.state, State::Closed) else { return None };
+        match error.recovery() {
+            Recovery::Satisfied => self.state = State::Open(reader),
+            Recovery::Missing => return self.repair(reader, error),
+            Recovery::Retry => {
+                let pause = self.backoff.next(fastrand::f64());
+                self.stream.tell(&Event::Reconnecting { error: &error, after: pause });
+                self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
+            }
+            _ => return self.trouble(error),
+        }
+        None
+    }
+
+    /// The stream or the group is gone, which is a state and not a failure.
+    fn repair(&mut self, reader: Box<dyn Reader>, error: Error) -> Option<Progress> {
+        if self.stream.config.on_group_lost == OnGroupLost::Fail && self.was_open {
+            return Some(Progress::GroupLost);
+        }
+        if self.repairs >= REPAIRS {
+            return Some(Progress::Failed(error));
+        }
+        let stream = Arc::clone(&self.stream);
+        let repair = async move {
+            group::ensure(&stream).await?;
+            match group::denied(&stream).await {
+                Some(denied) => Err(denied),
+                None => Ok(()),
+            }
+        };
+        self.state = State::Repairing(reader, Box::pin(repair));
+        None
+    }
+
+    /// Something stands against reading: pauses and prepares anew, or gives up.
+    fn trouble(&mut self, error: Error) -> Option<Progress> {
+        self.interrupted |= !self.asked.is_empty();
+        self.asked.clear();
+        self.in_reply = false;
+        self.drained = true;
+        let mut pause = self.backoff.next(fastrand::f64());
+        match error.recovery() {
+            Recovery::Fatal
+                if error.kind() == ErrorKind::Authentication && self.was_open && self.refusals < REFUSALS =>
+            {
+                self.refusals += 1;
+            }
+            Recovery::Fatal if self.stream.config.streams.len() > 1 => {
+                pause = self.stream.config.backoff.max();
+                self.stream.tell(&Event::StreamFailed { error: &error });
+            }
+            Recovery::Fatal => {
+                self.state = State::Closed;
+                return Some(Progress::Failed(error));
+            }
+            _ => {}
+        }
+        count(&self.stream.counters.reconnects, 1);
+        self.stream.tell(&Event::Reconnecting { error: &error, after: pause });
+        self.state = State::Pausing(None, Box::pin(tokio::time::sleep(pause)));
+        None
+    }
+
+    fn prepare(&mut self) {
+        self.state = State::Preparing(Box::pin(prepare(Arc::clone(&self.stream), self.interrupted)));
+    }
+}
+
+/// How long to wait after an empty reply to a read that was meant to wait for `block`; `None` if it did wait. A server or
+/// a proxy that answers at once must not make the loop spin.
+fn pause_after_empty(waited: Duration, block: Duration, streak: u32) -> Option<Duration> {
+    if waited >= block / 2 {
+        return None;
+    }
+    Some(EMPTY_PAUSE.saturating_mul(1 << streak.min(16)).min(block))
+}
+
+/// Makes everything ready for a read: group, socket, and what an interrupted read has left behind.
+async fn prepare(stream: Arc<Stream>, interrupted: bool) -> Result<Prepared, Error> {
+    group::ensure(&stream).await?;
+    let name = format!("streamkeeper:{}", stream.owner.consumer);
+    let reader = stream.config.client.connector().open_reader(&stream.owner.key, &name).await?;
+    let undelivered = if interrupted { undelivered(&stream).await? } else { Vec::new() };
+    Ok(Prepared { reader, undelivered })
+}
+
+/// Entries of the own pending list that no read has brought: the server delivered them to a connection that was lost. They
+/// have greater ids than any that arrived, and their attempt was not started.
+pub(crate) async fn undelivered(stream: &Stream) -> Result<Vec<(EntryId, u64)>, Error> {
+    const PAGE: usize = 1_000;
+    let mut found = Vec::new();
+    let mut from = stream.book().read_to;
+    loop {
+        let page = XPending {
+            key: stream.owner.key.clone(),
+            group: stream.owner.group.clone(),
+            min_idle: None,
+            from,
+            after: true,
+            to: EntryId::MAX,
+            count: PAGE,
+            consumer: Some(stream.owner.consumer.clone()),
+        };
+        let entries = match stream.link.run(&page).await {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::Missing => return Ok(found),
+            Err(error) if group::is_denied(&error) => {
+                stream.degraded("what an interrupted read left behind is taken up only after the lease", &error);
+                return Ok(found);
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(last) = entries.last() else { return Ok(found) };
+        from = last.id;
+        let full = entries.len() == PAGE;
+        {
+            let book = stream.book();
+            let held = |id| !book.ledger.is_new(id) && book.ledger.find(id).is_some();
+            found.extend(entries.iter().filter(|entry| !held(entry.id)).map(|entry| (entry.id, entry.deliveries)));
+        }
+        if !full {
+            return Ok(found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_early_empty_reply_is_paced_and_a_late_one_is_not() {
+        let block = Duration::from_secs(5);
+        let check = |waited, streak, pause: Option<u64>| {
+            assert_eq!(
+                pause_after_empty(Duration::from_millis(waited), block, streak),
+                pause.map(Duration::from_millis)
+            );
+        };
+        check(5_000, 0, None);
+        check(2_500, 9, None);
+        check(0, 0, Some(10));
+        check(0, 1, Some(20));
+        check(0, 5, Some(320));
+        check(0, 40, Some(5_000));
+    }
+}

@@ -1,0 +1,469 @@
+//! Settling: what becomes of an entry whose handler ended, and the commands that make it so.
+//!
+//! Acknowledgements are collected and written in batches. One that is not confirmed is kept and sent again; one whose lease
+//! is not certain any more is sent with a check of the owner; one whose lease was lost is withheld.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use smallvec::SmallVec;
+use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
+use stream_redis::command::XAck;
+use stream_redis::{Error, Taken};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::config::Acknowledge;
+use super::job::Members;
+use super::stream::{Stream, now};
+use super::worker::{Burial, Ready, Recount, Wake, Worker};
+use crate::codec::DecodeError;
+use crate::delivery::Delivery;
+use crate::observe::{Event, count};
+use crate::work::{Outcomes, Work};
+
+/// How long an acknowledgement may wait for others while handlers run.
+pub(crate) const LINGER: Duration = Duration::from_millis(25);
+/// So many acknowledgements are one command.
+const MOST_ACKS: usize = 1_000;
+/// So many commands may be under way.
+const MOST_IN_FLIGHT: usize = 4;
+
+/// A command under way.
+pub(crate) type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
+
+/// The answer of a command.
+pub(crate) enum Landed {
+    Acknowledged {
+        entries: Vec<(Slot, EntryId)>,
+        result: Result<u64, Error>,
+    },
+    /// With a check of the owner; the ids that were not ours.
+    Checked {
+        entries: Vec<(Slot, EntryId)>,
+        result: Result<Vec<EntryId>, Error>,
+    },
+    Taken {
+        recounts: Vec<Recount>,
+        permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+        suspect: bool,
+        at: Instant,
+        result: Result<Vec<Taken>, Error>,
+    },
+    /// A stop came before there was a place for it.
+    NotTaken {
+        recounts: Vec<Recount>,
+        suspect: bool,
+    },
+    Buried {
+        burial: Box<Burial>,
+        result: Result<Option<EntryId>, Error>,
+    },
+    /// In the mode that acknowledges first.
+    AcknowledgedFirst {
+        entries: Vec<Ready>,
+    },
+    HandedBack {
+        result: Result<u64, Error>,
+    },
+}
+
+/// Sets counts and fetches bodies.
+pub(crate) async fn take(
+    stream: Arc<Stream>,
+    recounts: Vec<Recount>,
+    permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+    suspect: bool,
+) -> Landed {
+    let at = now();
+    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, u64::from(recount.attempt))).collect();
+    let lease = stream.config.lease.lease();
+    let result = stream.link.take(&stream.owner, &counts, lease).await;
+    Landed::Taken { recounts, permits, suspect, at, result }
+}
+
+impl<W: Work> Worker<W> {
+    /// A handler has ended with these outcomes for its deliveries.
+    pub(crate) fn settle_all(&mut self, members: Members, outcomes: Outcomes) {
+        let Members { slots, deliveries, since: _ } = members;
+        match outcomes {
+            Outcomes::All(outcome) if slots.len() == 1 => {
+                for (slot, delivery) in slots.into_iter().zip(deliveries) {
+                    self.settle(slot, delivery, outcome.clone());
+                }
+            }
+            Outcomes::All(outcome) => {
+                for (slot, delivery) in slots.into_iter().zip(deliveries) {
+                    self.settle(slot, delivery, outcome.clone());
+                }
+            }
+            Outcomes::Each(outcomes) => {
+                let mut outcomes = outcomes.into_iter();
+                for (slot, delivery) in slots.into_iter().zip(deliveries) {
+                    let outcome = outcomes
+                        .next()
+                        .unwrap_or_else(|| Outcome::failed("the batch handler returned fewer outcomes than items"));
+                    self.settle(slot, delivery, outcome);
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
+        let outcome = by_mode(self.stream.config.acknowledge, outcome);
+        let (id, attempt) = (delivery.id(), delivery.attempt());
+        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        match self.stream.config.retry.verdict(attempt, &outcome, fastrand::f64()) {
+            Verdict::Acknowledge => {
+                count(&self.stream.counters.handled, 1);
+                self.stream.tell(&Event::Handled { id, attempt });
+                self.leave_lane(slot);
+                self.acknowledge(slot, id);
+            }
+            Verdict::RetryAfter(after) => {
+                count(&self.stream.counters.retried, 1);
+                self.stream.tell(&Event::Retrying { id, attempt, after });
+                if self.stream.config.retry_order == super::config::RetryOrder::Later {
+                    self.leave_lane(slot);
+                }
+                self.stream.book().ledger.set_stage(slot, Stage::Waiting);
+                let recount = Recount { slot, id, attempt: attempt.saturating_add(1), give_up: false };
+                self.wait(now() + after, Wake::Recount(recount));
+            }
+            Verdict::DeadLetter(reason) => self.bury_with(slot, delivery, reason),
+            // A start that the handler gave back is not counted.
+            _ => self.hand_back(vec![(slot, id, attempt.saturating_sub(1))]),
+        }
+    }
+
+    /// Entries whose payload could not be decoded go to the dead letters at once; the others stay.
+    pub(crate) fn bury_undecodable(&mut self, members: Members, undecodable: Vec<(usize, DecodeError)>) -> Members {
+        if undecodable.is_empty() {
+            return members;
+        }
+        let Members { slots, deliveries, since } = members;
+        let mut left = Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since };
+        let mut undecodable = undecodable.into_iter().peekable();
+        for (place, (slot, delivery)) in slots.into_iter().zip(deliveries).enumerate() {
+            if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
+                self.bury_delivery(slot, delivery, DeadReason::Undecodable(error.to_string()));
+            } else {
+                left.slots.push(slot);
+                left.deliveries.push(delivery);
+            }
+        }
+        left
+    }
+
+    pub(crate) fn bury_delivery(&mut self, slot: Slot, delivery: Delivery, reason: DeadReason) {
+        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        self.bury_with(slot, delivery, reason);
+    }
+
+    fn bury_with(&mut self, slot: Slot, delivery: Delivery, reason: DeadReason) {
+        self.leave_lane(slot);
+        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
+            // It is not pending any more, so nothing could be moved; the mode has given it up beforehand.
+            self.stream.tell(&Event::GivenUp { id: delivery.id(), reason: &reason });
+            self.stream.book().ledger.remove(slot);
+            return;
+        }
+        let source = &self.stream.source;
+        let letter = DeadLetter {
+            attempts: delivery.attempt(),
+            entry: delivery.entry,
+            stream: source.stream.clone(),
+            group: source.group.clone(),
+            consumer: source.consumer.clone(),
+            reason,
+            dead_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+            redriven: 0,
+        };
+        self.bury(Burial { slot, letter, tries: 0 });
+    }
+
+    /// Writes a dead letter and acknowledges its entry, in one step.
+    pub(crate) fn bury(&mut self, burial: Burial) {
+        let stream = Arc::clone(&self.stream);
+        self.flights.push(Box::pin(async move {
+            let id = burial.letter.entry.id();
+            let target = stream.config.dead_letter_of(&stream.owner.key);
+            let fields = burial.letter.to_fields();
+            let bound = stream.config.dead_letter_max;
+            let result = stream.link.dead_letter(&stream.owner, id, &target, bound, &fields).await;
+            Landed::Buried { burial: Box::new(burial), result }
+        }));
+    }
+
+    fn buried(&mut self, mut burial: Burial, result: Result<Option<EntryId>, Error>) {
+        let id = burial.letter.entry.id();
+        match result {
+            Ok(Some(_)) => {
+                count(&self.stream.counters.dead_lettered, 1);
+                let (attempts, reason) = (burial.letter.attempts, &burial.letter.reason);
+                self.stream.tell(&Event::DeadLettered { id, attempts, reason });
+                let mut book = self.stream.book();
+                book.finished.insert(id);
+                book.ledger.remove(burial.slot);
+            }
+            Ok(None) => {
+                self.stream.lost(burial.slot);
+                self.forget(burial.slot);
+            }
+            Err(error) => {
+                // Nothing was acknowledged. The entry is held, others go on, and it is tried again.
+                self.stream.tell(&Event::DeadLetterFailed { id, error: &error });
+                let pause = self.stream.config.backoff.delay(burial.tries, fastrand::f64());
+                burial.tries += 1;
+                self.stream.book().ledger.set_stage(burial.slot, Stage::Waiting);
+                self.wait(now() + pause, Wake::Bury(Box::new(burial)));
+            }
+        }
+    }
+
+    /// Gives entries back to the group, each with the number of its starts so far.
+    pub(crate) fn hand_back(&mut self, entries: Vec<(Slot, EntryId, u32)>) {
+        if entries.is_empty() {
+            return;
+        }
+        {
+            let mut book = self.stream.book();
+            for (slot, ..) in &entries {
+                book.ledger.remove(*slot);
+            }
+        }
+        for (slot, ..) in &entries {
+            self.leave_lane(*slot);
+        }
+        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
+            return;
+        }
+        for chunk in entries.chunks(250) {
+            let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
+            let stream = Arc::clone(&self.stream);
+            self.flights.push(Box::pin(async move {
+                let result = stream.link.hand_back(&stream.owner, &counts).await;
+                Landed::HandedBack { result }
+            }));
+        }
+    }
+
+    fn acknowledge(&mut self, slot: Slot, id: EntryId) {
+        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
+            self.stream.book().ledger.remove(slot);
+            return;
+        }
+        if self.acks.is_empty() {
+            self.acks_since = Some(now());
+        }
+        self.acks.push((slot, id));
+        self.acks_settling += 1;
+    }
+
+    /// In the mode that acknowledges first: these start once the server has confirmed.
+    pub(crate) fn acknowledge_first(&mut self, entries: Vec<Ready>) {
+        if entries.is_empty() {
+            return;
+        }
+        let stream = Arc::clone(&self.stream);
+        self.flights.push(Box::pin(async move {
+            loop {
+                let ids = entries.iter().map(|ready| ready.delivery.id()).collect();
+                let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
+                match stream.link.run(&command).await {
+                    Ok(_) => return Landed::AcknowledgedFirst { entries },
+                    // Nothing was started, so it is safe to ask again.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+            }
+        }));
+    }
+
+    /// Writes the acknowledgements that have come together, if it is time to.
+    pub(crate) fn flush_if_due(&mut self, now: Instant) {
+        if self.acks.is_empty() {
+            self.flush = false;
+            return;
+        }
+        if self.acks_in_flight >= MOST_IN_FLIGHT || self.acks_not_before.is_some_and(|not_before| now < not_before) {
+            return;
+        }
+        let idle = self.queue.is_empty() && self.jobs.running() == 0;
+        let lingered = self.acks_since.is_some_and(|since| now.saturating_duration_since(since) >= LINGER);
+        if !(self.flush || idle || lingered || self.acks.len() >= MOST_ACKS) {
+            return;
+        }
+        self.flush = false;
+        self.acks_not_before = None;
+        self.acks_since = None;
+        let mut acks = std::mem::take(&mut self.acks);
+        while !acks.is_empty() {
+            let rest = acks.split_off(acks.len().min(MOST_ACKS));
+            self.send_acks(std::mem::replace(&mut acks, rest), now);
+        }
+    }
+
+    fn send_acks(&mut self, acks: Vec<(Slot, EntryId)>, now: Instant) {
+        let lease = self.stream.config.lease;
+        let before = acks.len();
+        let mut unsure = Vec::new();
+        let mut certain = acks;
+        {
+            let mut book = self.stream.book();
+            certain.retain(|&(slot, id)| match book.ledger.lease(slot) {
+                Lease::Held(at) if lease.is_certain(at, now) => {
+                    book.ledger.set_stage(slot, Stage::Settling);
+                    true
+                }
+                Lease::Held(_) => {
+                    book.ledger.set_stage(slot, Stage::Settling);
+                    unsure.push((slot, id));
+                    false
+                }
+                Lease::Orphaned => {
+                    // Pending nowhere; when it is delivered again, it is recognised.
+                    book.finished.insert(id);
+                    book.ledger.remove(slot);
+                    false
+                }
+                // Somebody else's now: withheld.
+                _ => {
+                    book.ledger.remove(slot);
+                    false
+                }
+            });
+        }
+        self.acks_settling -= before - certain.len() - unsure.len();
+        if !certain.is_empty() {
+            self.acks_in_flight += 1;
+            count(&self.stream.counters.ack_commands, 1);
+            let stream = Arc::clone(&self.stream);
+            self.flights.push(Box::pin(async move {
+                let ids = certain.iter().map(|(_, id)| *id).collect();
+                let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
+                let result = stream.link.run(&command).await;
+                Landed::Acknowledged { entries: certain, result }
+            }));
+        }
+        if !unsure.is_empty() {
+            self.acks_in_flight += 1;
+            let stream = Arc::clone(&self.stream);
+            self.flights.push(Box::pin(async move {
+                let mut ids: Vec<_> = unsure.iter().map(|(_, id)| *id).collect();
+                ids.sort_unstable();
+                let lease = stream.config.lease.lease();
+                let result = stream.link.acknowledge(&stream.owner, &ids, lease).await;
+                Landed::Checked { entries: unsure, result }
+            }));
+        }
+    }
+
+    pub(crate) fn landed(&mut self, landed: Landed) {
+        match landed {
+            Landed::Acknowledged { entries, result } => {
+                self.acks_in_flight -= 1;
+                match result {
+                    Ok(removed) => {
+                        count(&self.stream.counters.acknowledged, removed);
+                        let already = (entries.len() as u64).saturating_sub(removed);
+                        if already > 0 {
+                            count(&self.stream.counters.already_acknowledged, already);
+                        }
+                        self.finish(entries);
+                    }
+                    Err(error) => self.acknowledge_again(entries, &error),
+                }
+            }
+            Landed::Checked { entries, result } => {
+                self.acks_in_flight -= 1;
+                match result {
+                    Ok(lost) => {
+                        let (lost, done): (Vec<_>, Vec<_>) =
+                            entries.into_iter().partition(|(_, id)| lost.binary_search(id).is_ok());
+                        count(&self.stream.counters.acknowledged, done.len() as u64);
+                        self.acks_settling -= lost.len();
+                        for (slot, _) in lost {
+                            self.stream.lost(slot);
+                            self.stream.book().ledger.remove(slot);
+                        }
+                        self.finish(done);
+                    }
+                    Err(error) => self.acknowledge_again(entries, &error),
+                }
+            }
+            Landed::Taken { recounts, permits, suspect, at, result } => {
+                self.taken(recounts, permits, suspect, at, result);
+            }
+            Landed::NotTaken { recounts, suspect } => {
+                if suspect {
+                    self.suspect_under_way = false;
+                }
+                self.recounts.extend(recounts);
+            }
+            Landed::Buried { burial, result } => self.buried(*burial, result),
+            Landed::AcknowledgedFirst { entries } => {
+                let now = now();
+                for ready in entries {
+                    self.enqueue(Ready { since: now, ..ready });
+                }
+            }
+            Landed::HandedBack { result } => {
+                if let Ok(number) = result {
+                    count(&self.stream.counters.handed_back, number);
+                    self.report.handed_back += number;
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, entries: Vec<(Slot, EntryId)>) {
+        self.acks_settling -= entries.len();
+        let mut book = self.stream.book();
+        let book = &mut *book;
+        for (slot, id) in entries {
+            if book.ledger.remove(slot).is_some() {
+                book.finished.insert(id);
+            }
+        }
+    }
+
+    /// Whether the server has taken these acknowledgements is not known; they are sent again.
+    fn acknowledge_again(&mut self, entries: Vec<(Slot, EntryId)>, error: &Error) {
+        if super::group::is_denied(error) {
+            self.stream.degraded("entries are handled but cannot be acknowledged", error);
+        }
+        self.acks.extend(entries);
+        let now = now();
+        self.acks_since.get_or_insert(now);
+        self.acks_not_before = Some(now + Duration::from_millis(100));
+    }
+}
+
+/// The outcome as the acknowledgement mode sees it.
+fn by_mode(mode: Acknowledge, outcome: Outcome) -> Outcome {
+    match (mode, outcome) {
+        (Acknowledge::RejectOnError, Outcome::Retry { after: None, error: Some(error) }) => {
+            Outcome::Reject { reason: error }
+        }
+        (Acknowledge::Always | Acknowledge::First | Acknowledge::NoAck, Outcome::Retry { .. }) => Outcome::Done,
+        (_, outcome) => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_change_what_an_error_means_and_nothing_else() {
+        let check = |mode, outcome: Outcome, expected: Outcome| assert_eq!(by_mode(mode, outcome), expected);
+        let failed = || Outcome::failed("no");
+        check(Acknowledge::RetryOnError, failed(), failed());
+        check(Acknowledge::RejectOnError, failed(), Outcome::reject("no"));
+        check(Acknowledge::RejectOnError, Outcome::retry(), Outcome::retry());
+        check(Acknowledge::Always, failed(), Outcome::Done);
+        check(Acknowledge::Always, Outcome::reject("bad"), Outcome::reject("bad"));
+        check(Acknowledge::First, failed(), Outcome::Done);
+    }
+}

@@ -1,0 +1,361 @@
+//! Starting handlers: in place while they are known to be quick, else as tasks; retries and entries of dead owners only
+//! after their count was set on the server; suspects alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use smallvec::{SmallVec, smallvec};
+use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
+use stream_redis::Taken;
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::Span;
+
+use super::config::Acknowledge;
+use super::job::{Ended, Members, panicked, poll_once};
+use super::settle::{Landed, take};
+use super::stream::now;
+use super::worker::{Ready, Recount, TakenOver, Wake, Worker};
+use crate::delivery::Delivery;
+use crate::observe::{Event, count};
+use crate::work::{Begun, Outcomes, Work};
+
+/// So many handlers are started before the loop looks at its events again.
+const BURST: usize = 1_024;
+
+impl<W: Work> Worker<W> {
+    /// Starts what is ready, as far as there are free places.
+    pub(crate) fn start_ready(&mut self) {
+        let limit = self.work.batch();
+        let mut finished = 0;
+        for _ in 0..BURST {
+            if self.queue.is_empty() {
+                break;
+            }
+            let Some(permit) = self.permit() else { break };
+            let Some(members) = self.gather(limit) else {
+                self.spare = Some(permit);
+                continue;
+            };
+            finished += self.start(members, smallvec![permit]);
+        }
+        if finished > 0 {
+            self.reading.finished(finished, now());
+        }
+    }
+
+    /// A place to run a handler in; if there is none, the loop waits for one.
+    fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        let permit = self.spare.take().or_else(|| Arc::clone(&self.fleet.permits).try_acquire_owned().ok());
+        self.starved = permit.is_none();
+        permit
+    }
+
+    /// The next deliveries to start together, without those that are no longer ours. `None` if none is left.
+    fn gather(&mut self, limit: usize) -> Option<Members> {
+        let now = now();
+        let mut members: Option<Members> = None;
+        while members.as_ref().is_none_or(|members| members.slots.len() < limit) {
+            let Some(ready) = self.queue.pop_front() else { break };
+            let Some(since) = self.still_ours(&ready, now) else { continue };
+            let members =
+                members.get_or_insert_with(|| Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since });
+            members.since = members.since.min(since);
+            members.slots.push(ready.slot);
+            members.deliveries.push(ready.delivery);
+        }
+        members
+    }
+
+    /// Since when the lease is certain; `None` if it is not, and then the entry goes another way.
+    fn still_ours(&mut self, ready: &Ready, now: Instant) -> Option<Instant> {
+        let lease = self.stream.config.lease;
+        if lease.is_certain(ready.since, now) && !self.stream.is_disturbed() {
+            return Some(ready.since);
+        }
+        let (state, id) = {
+            let book = self.stream.book();
+            (book.ledger.lease(ready.slot), ready.delivery.id())
+        };
+        match state {
+            Lease::Held(at) if lease.is_certain(at, now) => Some(at),
+            Lease::Held(_) => {
+                // This process was frozen or cut off: ask before starting. The attempt is not counted twice.
+                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                let attempt = ready.delivery.attempt();
+                self.recounts.push_back(Recount { slot: ready.slot, id, attempt, give_up: false });
+                None
+            }
+            _ => {
+                // Lost, or in a group that is gone: whoever gets it next runs it.
+                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                self.forget(ready.slot);
+                None
+            }
+        }
+    }
+
+    /// Starts a handler. Returns how many entries it finished at its first poll.
+    fn start(&mut self, members: Members, permits: SmallVec<[OwnedSemaphorePermit; 1]>) -> usize {
+        let started = members.slots.len();
+        count(&self.stream.counters.started, started as u64);
+        for delivery in &members.deliveries {
+            self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
+        }
+        let span = span_of(&members.deliveries[0]);
+        let begin = now();
+        let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(&members.deliveries)));
+        let Begun { future, undecodable } = match begun {
+            Ok(begun) => begun,
+            Err(panic) => {
+                self.settle_all(members, Outcomes::All(panicked(panic.as_ref())));
+                return started;
+            }
+        };
+        let members = self.bury_undecodable(members, undecodable);
+        let Some(future) = future else { return started };
+        let mut future = Box::pin(future);
+        if self.inline.allowed() {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let poll = poll_once(future.as_mut(), &mut cx, &span);
+            self.inline.polled(now().saturating_duration_since(begin));
+            if let Poll::Ready(outcomes) = poll {
+                if self.spare.is_none() {
+                    self.spare = permits.into_iter().next();
+                }
+                self.settle_all(members, outcomes);
+                return started;
+            }
+        }
+        self.register_tokens(&members);
+        self.jobs.spawn(members, future, self.stream.config.timeout, span, permits);
+        0
+    }
+
+    /// Where a handler has asked for its token, the ledger gets it, so that a lost lease can be told.
+    fn register_tokens(&self, members: &Members) {
+        if members.deliveries.iter().all(|delivery| delivery.token().is_none()) {
+            return;
+        }
+        let mut book = self.stream.book();
+        for (slot, delivery) in members.slots.iter().zip(&members.deliveries) {
+            if let (Some(token), lost) = (delivery.token(), book.ledger.lease(*slot) == Lease::Lost) {
+                if lost {
+                    token.cancel();
+                }
+                if let Some(tag) = book.ledger.tag_mut(*slot) {
+                    *tag = Some(token.clone());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn ended(&mut self, ended: Ended<W>) {
+        self.inline.polled(ended.longest_poll);
+        self.reading.finished(ended.members.slots.len(), now());
+        self.settle_all(ended.members, ended.outcomes);
+    }
+
+    /// Entries that had been delivered to nobody: their attempt was not started, so it is not counted again.
+    pub(crate) fn take_up_undelivered(&mut self, undelivered: Vec<(EntryId, u64)>) {
+        let now = now();
+        let stream = Arc::clone(&self.stream);
+        let mut book = stream.book();
+        for (id, deliveries) in undelivered {
+            book.read_to = book.read_to.max(id);
+            let slot = book.ledger.insert(id, now, None);
+            let attempt = u32::try_from(deliveries.max(1)).unwrap_or(u32::MAX);
+            self.recounts.push_back(Recount { slot, id, attempt, give_up: false });
+        }
+    }
+
+    /// Entries of owners that died or stopped.
+    pub(crate) fn take_over(&mut self, entries: TakenOver) {
+        match entries {
+            TakenOver::Counted(entries) => {
+                for (slot, id, deliveries) in entries {
+                    let recount = |attempt, give_up| Recount { slot, id, attempt, give_up };
+                    match Takeover::decide(deliveries, &self.stream.config.retry) {
+                        Takeover::Suspect { attempt, alone } => {
+                            self.suspects.push_back((recount(attempt, false), alone))
+                        }
+                        Takeover::GiveUp { attempts } => self.recounts.push_back(recount(attempts, true)),
+                        Takeover::Start { attempt } => self.recounts.push_back(recount(attempt, false)),
+                        _ => {}
+                    }
+                }
+            }
+            TakenOver::Whole(entries) => {
+                let since = now();
+                for (slot, entry) in entries {
+                    self.held_bytes += entry.size();
+                    let delivery = Delivery::new(entry, 2, Arc::clone(&self.stream.source));
+                    self.enqueue(Ready { slot, delivery, since });
+                }
+            }
+        }
+    }
+
+    /// Has counts set on the server for as many entries as can start right away; half of the places at most, so that new
+    /// entries are not held up by failing ones.
+    pub(crate) fn start_recounts(&mut self) {
+        if self.recounting || self.recounts.is_empty() {
+            return;
+        }
+        let free = self.fleet.permits.available_permits() + usize::from(self.spare.is_some());
+        let share = if self.queue.is_empty() { free } else { free.min(self.stream.config.concurrency.div_ceil(2)) };
+        let wanted = share.min(self.recounts.len()).min(100);
+        let mut permits: SmallVec<[OwnedSemaphorePermit; 1]> = SmallVec::new();
+        while permits.len() < wanted
+            && let Some(permit) = self.permit()
+        {
+            permits.push(permit);
+        }
+        if permits.is_empty() {
+            self.starved = true;
+            return;
+        }
+        let recounts: Vec<_> = self.recounts.drain(..permits.len()).collect();
+        self.recounting = true;
+        let stream = Arc::clone(&self.stream);
+        self.flights.push(Box::pin(async move { take(stream, recounts, permits, false).await }));
+    }
+
+    /// Starts the next suspect when no other runs; its last attempt with nothing beside it.
+    pub(crate) fn start_suspect(&mut self) {
+        if self.suspect_under_way {
+            return;
+        }
+        let Some((recount, alone)) = self.suspects.pop_front() else { return };
+        self.suspect_under_way = true;
+        let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
+        self.spare = None;
+        let everything = u32::try_from(self.stream.config.concurrency).unwrap_or(u32::MAX);
+        self.flights.push(Box::pin(async move {
+            let places = async {
+                let lane = Arc::clone(&fleet.suspect).acquire_owned().await.ok()?;
+                let places = if alone {
+                    // Handlers that run for longer than a lease are not waited for: they were not what died, or they would
+                    // have by now.
+                    let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
+                    match tokio::time::timeout(stream.config.lease.lease(), all).await {
+                        Ok(all) => all.ok()?,
+                        Err(_) => Arc::clone(&fleet.permits).acquire_owned().await.ok()?,
+                    }
+                } else {
+                    Arc::clone(&fleet.permits).acquire_owned().await.ok()?
+                };
+                Some((lane, places))
+            };
+            let places = tokio::select! {
+                places = places => places,
+                () = fleet.shutdown.stopping() => None,
+            };
+            match places {
+                Some((lane, places)) => take(stream, vec![recount], smallvec![places, lane], true).await,
+                None => Landed::NotTaken { recounts: vec![recount], suspect: true },
+            }
+        }));
+    }
+
+    /// The counts are set and the bodies are here, or not.
+    pub(crate) fn taken(
+        &mut self,
+        recounts: Vec<Recount>,
+        mut permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+        suspect: bool,
+        at: Instant,
+        result: Result<Vec<Taken>, stream_redis::Error>,
+    ) {
+        if suspect {
+            self.suspect_under_way = false
+        } else {
+            self.recounting = false
+        }
+        let answers = match result {
+            Ok(answers) if answers.len() == recounts.len() => answers,
+            Ok(_) => return self.take_again(recounts, now() + self.stream.config.backoff.base()),
+            Err(error) if super::group::is_denied(&error) => {
+                // Without the permission to count, an entry comes back through its lease.
+                if !std::mem::replace(&mut self.take_denied, true) {
+                    self.stream.degraded("retries come back only after their lease, and are not counted", &error);
+                }
+                recounts.iter().for_each(|recount| self.forget(recount.slot));
+                return;
+            }
+            Err(_) => return self.take_again(recounts, now() + self.stream.config.backoff.base()),
+        };
+        for (recount, answer) in recounts.into_iter().zip(answers) {
+            match answer {
+                Taken::Entry(entry) => {
+                    let permit: SmallVec<_> =
+                        if suspect { std::mem::take(&mut permits) } else { permits.drain(..1).collect() };
+                    self.stream.book().ledger.confirm(recount.slot, at);
+                    let delivery = Delivery::new(entry, recount.attempt, Arc::clone(&self.stream.source));
+                    self.held_bytes += delivery.entry().size();
+                    if recount.give_up {
+                        self.bury_delivery(recount.slot, delivery, DeadReason::OwnerDied);
+                        continue;
+                    }
+                    let ready = Ready { slot: recount.slot, delivery, since: at };
+                    if self.stream.config.acknowledge == Acknowledge::First {
+                        self.acknowledge_first(vec![ready]);
+                    } else {
+                        self.begin_taken(ready, permit);
+                    }
+                }
+                Taken::Deleted => {
+                    self.stream.deleted(recount.id);
+                    self.forget(recount.slot);
+                }
+                _ => {
+                    self.stream.lost(recount.slot);
+                    self.forget(recount.slot);
+                }
+            }
+        }
+    }
+
+    /// Starts an entry that has its place already, unless another of its key runs.
+    fn begin_taken(&mut self, ready: Ready, permits: SmallVec<[OwnedSemaphorePermit; 1]>) {
+        let before = self.queue.len();
+        self.enqueue(ready);
+        if self.queue.len() == before {
+            return;
+        }
+        if self.fleet.shutdown.is_stopping() {
+            return;
+        }
+        let Some(ready) = self.queue.pop_back() else { return };
+        let members =
+            Members { slots: smallvec![ready.slot], deliveries: smallvec![ready.delivery], since: ready.since };
+        let finished = self.start(members, permits);
+        if finished > 0 {
+            self.reading.finished(finished, now());
+        }
+    }
+
+    pub(crate) fn take_again(&mut self, recounts: Vec<Recount>, at: Instant) {
+        for recount in recounts {
+            self.wait(at, Wake::Recount(recount));
+        }
+    }
+
+    /// Holds an entry no longer. It stays pending on the server.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        self.stream.book().ledger.remove(slot);
+        self.leave_lane(slot);
+    }
+}
+
+fn span_of(delivery: &Delivery) -> Span {
+    tracing::info_span!(
+        "handle",
+        stream = %delivery.source.stream,
+        group = %delivery.source.group,
+        consumer = %delivery.source.consumer,
+        entry = %delivery.id(),
+        attempt = delivery.attempt(),
+    )
+}

@@ -1,0 +1,236 @@
+//! The steward of one stream: renews the leases of what is held, and takes over what dead owners have left.
+//!
+//! A task of its own, so that a handler that computes for long in its first poll cannot keep leases from being renewed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stream_core::{ClaimCursor, EntryId, Slot};
+use stream_redis::command::{XAutoClaim, XPending};
+use stream_redis::{Error, ErrorKind, Recovery};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::group;
+use super::stream::{Stream, now};
+use super::worker::TakenOver;
+use crate::observe::{Event, count};
+
+/// So many leases are renewed by one call: under a millisecond of the server's time.
+const CHUNK: usize = 250;
+/// So many entries are claimed by one call, which looks at ten times as many.
+const PAGE: usize = 100;
+/// So many pages are searched without a pause.
+const PAGES: u64 = 4;
+/// The pause after them: the search of a huge pending list takes a small part of the server's time.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Renews and claims until it is dropped.
+pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>) {
+    tokio::join!(renew_loop(&stream), claim_loop(&stream, &taken_over));
+}
+
+async fn renew_loop(stream: &Stream) {
+    let every = stream.config.lease.renew_every();
+    let mut next = Instant::now() + every;
+    let mut denied = false;
+    loop {
+        sleep_until(next).await;
+        // A tick that comes late is not followed by a burst.
+        next = (next + every).max(Instant::now());
+        if denied {
+            continue;
+        }
+        match stream.link.within(every, renew(stream)).await {
+            Ok(()) => {}
+            Err(error) if error.recovery() == Recovery::Missing => {
+                // The reader finds out as well; on 6.2 only after its BLOCK period.
+                let _ = group::ensure(stream).await;
+            }
+            Err(error) if group::is_denied(&error) => {
+                denied = true;
+                stream.degraded("leases cannot be renewed: handlers must be quicker than the lease", &error);
+            }
+            Err(error) => tracing::debug!(stream = %stream.owner.key, %error, "leases were not renewed this time"),
+        }
+    }
+}
+
+async fn renew(stream: &Stream) -> Result<(), Error> {
+    let due = stream.book().ledger.due(now(), stream.config.lease.renew_from());
+    for chunk in due.chunks(CHUNK) {
+        let ids: Vec<EntryId> = chunk.iter().map(|(id, _)| *id).collect();
+        let sent = now();
+        let lease = stream.config.lease.lease();
+        let lost = stream.link.renew(&stream.owner, &ids, lease).await?;
+        let mut gone = Vec::new();
+        {
+            let mut book = stream.book();
+            for (id, slot) in chunk {
+                if !lost.contains(id) {
+                    book.ledger.confirm(*slot, sent);
+                } else if book.ledger.stage(*slot) != Some(stream_core::Stage::Settling) {
+                    // What is being acknowledged is expected to be gone.
+                    gone.push(*slot);
+                }
+            }
+        }
+        gone.into_iter().for_each(|slot: Slot| stream.lost(slot));
+    }
+    Ok(())
+}
+
+async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
+    let every = stream.config.claim_every;
+    let mut search = Search { cursor: ClaimCursor::new(), plain: false };
+    loop {
+        match search.sweep(stream, taken_over).await {
+            Ok(()) => {}
+            Err(error) if error.recovery() == Recovery::Missing => {
+                let _ = group::ensure(stream).await;
+            }
+            Err(error) if error.kind() == ErrorKind::WrongType => {}
+            Err(error) if error.recovery() == Recovery::Fatal => {
+                stream.degraded("entries of dead owners are not taken over by this process", &error);
+                // The permission may be given later; asking seldom costs nothing.
+                sleep(every.max(Duration::from_mins(5))).await;
+            }
+            Err(error) => {
+                tracing::debug!(stream = %stream.owner.key, %error, "the search for abandoned entries goes on later")
+            }
+        }
+        if let Err(error) = group::refresh(stream).await {
+            tracing::debug!(stream = %stream.owner.key, %error, "the group's position is not known anew");
+        }
+        sleep(every.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+    }
+}
+
+struct Search {
+    cursor: ClaimCursor,
+    /// Whether the server does not let us ask for delivery counts.
+    plain: bool,
+}
+
+impl Search {
+    /// Goes once through the pending list, as far as there is room.
+    async fn sweep(&mut self, stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) -> Result<(), Error> {
+        let mut pages = 0;
+        loop {
+            let room = room(stream);
+            if room == 0 {
+                return Ok(());
+            }
+            let claim = XAutoClaim {
+                key: stream.owner.key.clone(),
+                group: stream.owner.group.clone(),
+                consumer: stream.owner.consumer.clone(),
+                min_idle: stream.config.lease.lease(),
+                start: self.cursor.position(),
+                count: room.min(PAGE),
+                just_id: !self.plain,
+            };
+            let claimed = stream.link.run(&claim).await?;
+            let ended = self.cursor.advance(claimed.next);
+            for id in &claimed.deleted {
+                stream.deleted(*id);
+            }
+            if self.plain {
+                let mut whole = Vec::new();
+                for entry in claimed.entries {
+                    if let Some(slot) = take_up(stream, entry.id()) {
+                        whole.push((slot, entry));
+                    }
+                }
+                tell(stream, taken_over, whole.len(), TakenOver::Whole(whole)).await;
+            } else if !claimed.ids.is_empty() {
+                let counts = match counts(stream, &claimed.ids).await {
+                    Ok(counts) => counts,
+                    Err(error) if group::is_denied(&error) => {
+                        self.plain = true;
+                        stream.degraded("attempts of abandoned entries cannot be counted", &error);
+                        Vec::new()
+                    }
+                    // They are ours now and nobody runs them: they come back once their lease is over.
+                    Err(error) => return Err(error),
+                };
+                let counted: Vec<_> = counts
+                    .into_iter()
+                    .filter_map(|(id, count)| take_up(stream, id).map(|slot| (slot, id, count)))
+                    .collect();
+                tell(stream, taken_over, counted.len(), TakenOver::Counted(counted)).await;
+            }
+            if ended {
+                return Ok(());
+            }
+            pages += 1;
+            if pages % PAGES == 0 {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// How many more entries may be held.
+fn room(stream: &Stream) -> usize {
+    let config = &stream.config;
+    let book = stream.book();
+    let held = book.ledger.len() - book.ledger.count(stream_core::Stage::Settling);
+    (config.concurrency + config.prefetch + config.waiting).saturating_sub(held).min(config.concurrency.max(PAGE))
+}
+
+/// Holds an entry that was claimed; `None` if it was held all the time: then its lease is as good as new.
+fn take_up(stream: &Stream, id: EntryId) -> Option<Slot> {
+    let at = now();
+    let mut book = stream.book();
+    if !book.ledger.is_new(id)
+        && let Some(slot) = book.ledger.find(id)
+    {
+        if book.ledger.lease(slot) != stream_core::Lease::Lost {
+            book.ledger.confirm(slot, at);
+            return None;
+        }
+        // It was lost and came back: the handler that runs here still is not its owner.
+        book.ledger.remove(slot);
+    }
+    Some(book.ledger.insert(id, at, None))
+}
+
+async fn tell(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>, number: usize, entries: TakenOver) {
+    if number == 0 {
+        return;
+    }
+    count(&stream.counters.taken_over, number as u64);
+    stream.tell(&Event::TakenOver { count: number });
+    // The worker is gone only when this task is about to be as well.
+    let _ = taken_over.send(entries).await;
+}
+
+/// The delivery counts of entries that are ours now.
+async fn counts(stream: &Stream, ids: &[EntryId]) -> Result<Vec<(EntryId, u64)>, Error> {
+    let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else { return Ok(Vec::new()) };
+    let mut found = Vec::with_capacity(ids.len());
+    let mut page = XPending {
+        key: stream.owner.key.clone(),
+        group: stream.owner.group.clone(),
+        min_idle: None,
+        from: *first,
+        after: false,
+        to: *last,
+        count: CHUNK.max(ids.len()),
+        consumer: Some(stream.owner.consumer.clone()),
+    };
+    loop {
+        let entries = stream.link.run(&page).await?;
+        let Some(end) = entries.last().map(|entry| entry.id) else { return Ok(found) };
+        let full = entries.len() == page.count;
+        found.extend(
+            entries.into_iter().filter(|entry| ids.contains(&entry.id)).map(|entry| (entry.id, entry.deliveries)),
+        );
+        if !full || end >= *last {
+            return Ok(found);
+        }
+        page.from = end;
+        page.after = true;
+    }
+}

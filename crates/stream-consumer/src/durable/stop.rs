@@ -1,0 +1,165 @@
+//! Stopping: read no more, hand back what was not started, let what runs finish, flush, leave.
+
+use std::time::Duration;
+
+use stream_core::{EntryId, Slot};
+
+use super::reading::undelivered;
+use super::worker::{Recount, TakenOver, Wake, Worker};
+use crate::observe::Stats;
+use crate::work::Work;
+
+/// How long the last commands may take once nothing runs any more.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// The same for what is only polite: handing back a cut read, removing the own consumer.
+const POLITENESS: Duration = Duration::from_secs(1);
+
+/// How a consumer stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DrainReport {
+    /// What it did in its life, over all streams.
+    pub stats: Stats,
+    /// Entries that it held when it was told to stop and gave back: others take them over at once.
+    pub handed_back: u64,
+    /// Handlers that were still running at the end of the grace period, or at an immediate stop, and were aborted.
+    pub aborted: u64,
+    /// Entries that were handled, but whose acknowledgement the server has not confirmed. They may run again elsewhere.
+    pub unconfirmed: u64,
+    /// Entries that could not be given back, because the server did not answer: others take them over after the lease.
+    pub left_pending: u64,
+    /// Whether this consumer holds nothing any more and was removed from the group, on every stream.
+    pub consumer_removed: bool,
+}
+
+impl DrainReport {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.handed_back += other.handed_back;
+        self.aborted += other.aborted;
+        self.unconfirmed += other.unconfirmed;
+        self.left_pending += other.left_pending;
+        self.consumer_removed &= other.consumer_removed;
+    }
+}
+
+impl<W: Work> Worker<W> {
+    /// Stops within the grace period and what the last commands take.
+    pub(crate) async fn drain(&mut self) {
+        let cut = self.reading.close();
+        self.flush = true;
+        let mut offered = 0;
+        self.hand_back_unstarted(&mut offered);
+        self.flush_if_due(super::stream::now());
+
+        let shutdown = self.fleet.shutdown.clone();
+        let end = tokio::time::sleep(self.stream.config.grace);
+        tokio::pin!(end);
+        let mut aborting = false;
+        loop {
+            // What came back from the server meanwhile is not started any more.
+            self.hand_back_unstarted(&mut offered);
+            if self.jobs.running() == 0 {
+                if self.acks.is_empty() && self.flights.is_empty() {
+                    break;
+                }
+                if !aborting {
+                    aborting = true;
+                    let last = (tokio::time::Instant::now() + LAST_WORDS).min(end.deadline());
+                    end.as_mut().reset(last);
+                }
+            }
+            let immediate = !self.fleet.shutdown.is_immediate();
+            tokio::select! {
+                biased;
+                () = shutdown.immediate(), if immediate => {}
+                () = &mut end => {
+                    if aborting {
+                        break;
+                    }
+                }
+                () = self.settle_next() => continue,
+            }
+            aborting = true;
+            self.abort_running(&mut offered);
+            end.as_mut().reset(tokio::time::Instant::now() + LAST_WORDS.min(self.stream.config.grace.max(POLITENESS)));
+        }
+        self.report.unconfirmed = self.acks_settling as u64;
+        self.report.left_pending = offered.saturating_sub(self.report.handed_back);
+        self.flights.clear();
+        let leave = self.leave(cut);
+        let removed = tokio::time::timeout(POLITENESS, leave).await.unwrap_or(false);
+        self.report.consumer_removed = removed;
+    }
+
+    /// Gives back whatever is held and does not run, with the number of its starts so far.
+    fn hand_back_unstarted(&mut self, offered: &mut u64) {
+        let mut unstarted: Vec<(Slot, EntryId, u32)> = Vec::new();
+        let before = |attempt: u32| attempt.saturating_sub(1);
+        let recount = |recount: Recount| {
+            let starts = if recount.give_up { recount.attempt } else { before(recount.attempt) };
+            (recount.slot, recount.id, starts)
+        };
+        for ready in self.queue.drain(..).chain(self.lanes.drain()) {
+            self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+            unstarted.push((ready.slot, ready.delivery.id(), before(ready.delivery.attempt())));
+        }
+        unstarted.extend(self.recounts.drain(..).map(recount));
+        unstarted.extend(self.suspects.drain(..).map(|(suspect, _)| recount(suspect)));
+        for waiting in std::mem::take(&mut self.waiting) {
+            match waiting.wake {
+                Wake::Recount(waiting) => unstarted.push(recount(waiting)),
+                // Whoever gets it finds its attempts used up, or fails to decode it, and buries it.
+                Wake::Bury(burial) => unstarted.push((burial.slot, burial.letter.entry.id(), burial.letter.attempts)),
+            }
+        }
+        while let Some(entries) = self.taken_over_now() {
+            match entries {
+                TakenOver::Counted(entries) => unstarted.extend(
+                    entries.into_iter().map(|(slot, id, starts)| (slot, id, u32::try_from(starts).unwrap_or(u32::MAX))),
+                ),
+                TakenOver::Whole(entries) => {
+                    unstarted.extend(entries.into_iter().map(|(slot, entry)| (slot, entry.id(), 1)));
+                }
+            }
+        }
+        unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
+        *offered += unstarted.len() as u64;
+        self.hand_back(unstarted);
+    }
+
+    /// Ends what still runs. Its starts count.
+    fn abort_running(&mut self, offered: &mut u64) {
+        let mut aborted = Vec::new();
+        for members in self.jobs.abort_all() {
+            self.report.aborted += 1;
+            for (slot, delivery) in members.slots.into_iter().zip(members.deliveries) {
+                if let Some(token) = delivery.token() {
+                    token.cancel();
+                }
+                aborted.push((slot, delivery.id(), delivery.attempt()));
+            }
+        }
+        aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
+        *offered += aborted.len() as u64;
+        self.hand_back(aborted);
+    }
+
+    /// Gives back what a cut read may have brought to nobody, and removes the own consumer if it holds nothing.
+    async fn leave(&mut self, cut: bool) -> bool {
+        let stream = &self.stream;
+        if stream.config.acknowledge == super::Acknowledge::NoAck {
+            return false;
+        }
+        if cut
+            && let Ok(left) = undelivered(stream).await
+            && !left.is_empty()
+        {
+            let counts: Vec<_> = left.iter().map(|(id, deliveries)| (*id, deliveries.saturating_sub(1))).collect();
+            for chunk in counts.chunks(250) {
+                let back = stream.link.hand_back(&stream.owner, chunk).await;
+                self.report.handed_back += back.unwrap_or(0);
+            }
+        }
+        stream.link.remove_consumer(&stream.owner).await.unwrap_or(false)
+    }
+}

@@ -1,0 +1,122 @@
+//! [`Stream`]: what the tasks of one stream share: its names, what is held of it, and what is known of its group.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use stream_core::{DEFAULT_FINISHED_CAPACITY, EntryId, Finished, Lease, Ledger, Slot};
+use stream_redis::{Error, Owner};
+use tokio_util::sync::CancellationToken;
+
+use super::config::Config;
+use super::group::GroupMemory;
+use super::link::Link;
+use crate::delivery::Source;
+use crate::observe::{Counters, Event, count};
+
+/// How to tell a running handler that its delivery is no longer ours.
+pub(crate) type Tag = Option<CancellationToken>;
+
+/// What this process holds and has finished of one stream.
+#[derive(Debug)]
+pub(crate) struct Book {
+    pub(crate) ledger: Ledger<Tag>,
+    pub(crate) finished: Finished,
+    /// Whether `finished` speaks of the stream that is there now: only after a group was lost and the stream was found to
+    /// be the same one. Otherwise an id that comes twice is another entry, and is run.
+    pub(crate) recognise: bool,
+    /// The greatest id that a read has brought.
+    pub(crate) read_to: EntryId,
+}
+
+/// What the tasks of one stream share.
+pub(crate) struct Stream {
+    pub(crate) config: Arc<Config>,
+    pub(crate) source: Arc<Source>,
+    pub(crate) owner: Owner,
+    pub(crate) link: Arc<Link>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) group: tokio::sync::Mutex<GroupMemory>,
+    book: Mutex<Book>,
+    /// Set once a lease was lost or the group was: from then on nothing is started without a look into the ledger.
+    disturbed: AtomicBool,
+}
+
+impl Stream {
+    pub(crate) fn new(config: &Arc<Config>, source: Source, link: &Arc<Link>, counters: &Arc<Counters>) -> Self {
+        let owner =
+            Owner { key: source.stream.clone(), group: source.group.clone(), consumer: source.consumer.clone() };
+        Self {
+            config: Arc::clone(config),
+            source: Arc::new(source),
+            owner,
+            link: Arc::clone(link),
+            counters: Arc::clone(counters),
+            group: tokio::sync::Mutex::default(),
+            book: Mutex::new(Book {
+                ledger: Ledger::new(),
+                finished: Finished::new(DEFAULT_FINISHED_CAPACITY),
+                recognise: false,
+                read_to: EntryId::ZERO,
+            }),
+            disturbed: AtomicBool::new(false),
+        }
+    }
+
+    /// What is held. Never locked across an await or while a handler is polled.
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn disturb(&self) {
+        self.disturbed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.disturbed.load(Ordering::Acquire)
+    }
+
+    /// Tells the observer and the log.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        crate::observe::log(&self.source, event);
+        if let Some(observer) = &self.config.observer {
+            observer.event(&self.source.stream, event);
+        }
+    }
+
+    /// Somebody else owns the entry: tells its handler, and withholds what it returns.
+    pub(crate) fn lost(&self, slot: Slot) {
+        let id = {
+            let mut book = self.book();
+            if !matches!(book.ledger.lease(slot), Lease::Held(_)) {
+                return;
+            }
+            let Some(tag) = book.ledger.lose(slot) else { return };
+            if let Some(token) = tag {
+                token.cancel();
+            }
+            book.ledger.id(slot)
+        };
+        self.disturb();
+        if let Some(id) = id {
+            count(&self.counters.leases_lost, 1);
+            self.tell(&Event::LeaseLost { id });
+        }
+    }
+
+    /// An entry was deleted while it was pending: a lost message, which at least is not silent.
+    pub(crate) fn deleted(&self, id: EntryId) {
+        count(&self.counters.deleted_while_pending, 1);
+        self.tell(&Event::DeletedWhilePending { id });
+    }
+
+    /// Something optional does not work.
+    pub(crate) fn degraded(&self, what: &'static str, error: &Error) {
+        self.tell(&Event::Degraded { what, error });
+    }
+}
+
+/// Now, on the clock of the runtime, which tests can stop.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,450 @@
+//! [`Worker`]: the run loop of one stream. It waits for one event at a time and then starts, settles and asks for what
+//! there is to start, settle and ask for.
+//!
+//! The loop awaits and carries out; what is decided is decided by the pure types it holds. Nothing here is awaited that may
+//! not come: every wait stands beside the timer and the shutdown switch.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use stream_core::{DeadLetter, EntryId, Inline, Lanes, Slot};
+use stream_redis::ReadBatch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Sleep;
+use tokio_util::sync::PollSemaphore;
+
+use super::config::{Acknowledge, RetryOrder};
+use super::job::{Ended, Jobs};
+use super::reading::{Progress, Reading};
+use super::settle::{Flight, Landed};
+use super::stream::{Stream, now};
+use crate::delivery::Delivery;
+use crate::error::RunError;
+use crate::observe::{Event, count};
+use crate::shutdown::Shutdown;
+use crate::work::Work;
+
+/// What all streams of a consumer share.
+#[derive(Clone)]
+pub(crate) struct Fleet {
+    /// One for each handler that may run.
+    pub(crate) permits: Arc<Semaphore>,
+    /// One suspect at a time.
+    pub(crate) suspect: Arc<Semaphore>,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// An entry whose handler may start: its delivery count stands on the server.
+pub(crate) struct Ready {
+    pub(crate) slot: Slot,
+    pub(crate) delivery: Delivery,
+    /// When its lease was certain the last time that this task knows of.
+    pub(crate) since: Instant,
+}
+
+/// An entry whose count has to be set on the server before anything else happens to it; its body comes with the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Recount {
+    pub(crate) slot: Slot,
+    pub(crate) id: EntryId,
+    pub(crate) attempt: u32,
+    /// Whether it goes to the dead letters instead of a handler.
+    pub(crate) give_up: bool,
+}
+
+/// An entry that waits for a time.
+pub(crate) enum Wake {
+    Recount(Recount),
+    Bury(Box<Burial>),
+}
+
+/// An entry on its way to the dead letters.
+pub(crate) struct Burial {
+    pub(crate) slot: Slot,
+    pub(crate) letter: DeadLetter,
+    pub(crate) tries: u32,
+}
+
+pub(crate) struct Waiting {
+    pub(crate) at: Instant,
+    pub(crate) sequence: u64,
+    pub(crate) wake: Wake,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    /// The earliest is the greatest, for the heap.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+    }
+}
+
+/// Entries that the steward took over from others.
+pub(crate) enum TakenOver {
+    /// With their delivery counts; their bodies are not fetched yet.
+    Counted(Vec<(Slot, EntryId, u64)>),
+    /// With their bodies, where the server does not let us ask for the counts.
+    Whole(Vec<(Slot, stream_core::Entry)>),
+}
+
+enum Happened<W: Work> {
+    Ended(Ended<W>),
+    Landed(Box<Landed>),
+    TakenOver(TakenOver),
+    Read(Progress),
+    Permit(OwnedSemaphorePermit),
+    Timer,
+    Stop,
+}
+
+pub(crate) struct Worker<W: Work> {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) work: Arc<W>,
+    pub(crate) fleet: Fleet,
+    pub(crate) reading: Reading,
+    batch: ReadBatch,
+    pub(crate) queue: VecDeque<Ready>,
+    /// Entries of one key wait here for the one before them; with the key, to free the lane by.
+    pub(crate) lanes: Lanes<Ready>,
+    pub(crate) lane_keys: Vec<Option<u64>>,
+    pub(crate) recounts: VecDeque<Recount>,
+    pub(crate) recounting: bool,
+    pub(crate) suspects: VecDeque<(Recount, bool)>,
+    pub(crate) suspect_under_way: bool,
+    pub(crate) waiting: BinaryHeap<Waiting>,
+    pub(crate) sequence: u64,
+    pub(crate) jobs: Jobs<W>,
+    pub(crate) inline: Inline,
+    permits: PollSemaphore,
+    pub(crate) spare: Option<OwnedSemaphorePermit>,
+    pub(crate) starved: bool,
+    pub(crate) acks: Vec<(Slot, EntryId)>,
+    pub(crate) acks_since: Option<Instant>,
+    pub(crate) acks_in_flight: usize,
+    pub(crate) acks_settling: usize,
+    pub(crate) acks_not_before: Option<Instant>,
+    pub(crate) flush: bool,
+    pub(crate) flights: FuturesUnordered<Flight>,
+    pub(crate) held_bytes: usize,
+    pub(crate) take_denied: bool,
+    taken_over: mpsc::Receiver<TakenOver>,
+    pub(crate) last_sweep: Instant,
+    timer: Pin<Box<Sleep>>,
+    ready_told: bool,
+    pub(crate) report: super::DrainReport,
+}
+
+impl<W: Work> Worker<W> {
+    pub(crate) fn new(stream: &Arc<Stream>, work: Arc<W>, fleet: Fleet, taken_over: mpsc::Receiver<TakenOver>) -> Self {
+        Self {
+            reading: Reading::new(stream),
+            stream: Arc::clone(stream),
+            work,
+            permits: PollSemaphore::new(Arc::clone(&fleet.permits)),
+            fleet,
+            batch: ReadBatch::default(),
+            queue: VecDeque::new(),
+            lanes: Lanes::new(),
+            lane_keys: Vec::new(),
+            recounts: VecDeque::new(),
+            recounting: false,
+            suspects: VecDeque::new(),
+            suspect_under_way: false,
+            waiting: BinaryHeap::new(),
+            sequence: 0,
+            jobs: Jobs::new(),
+            inline: Inline::new(),
+            spare: None,
+            starved: false,
+            acks: Vec::new(),
+            acks_since: None,
+            acks_in_flight: 0,
+            acks_settling: 0,
+            acks_not_before: None,
+            flush: false,
+            flights: FuturesUnordered::new(),
+            held_bytes: 0,
+            take_denied: false,
+            taken_over,
+            last_sweep: now(),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            ready_told: false,
+            report: super::DrainReport::default(),
+        }
+    }
+
+    /// Runs until a stop is asked for or it cannot go on.
+    pub(crate) async fn run(mut self) -> Result<super::DrainReport, RunError> {
+        let mut end = None;
+        while end.is_none() {
+            match self.next(true).await {
+                Happened::Stop => break,
+                Happened::Read(Progress::Failed(source)) => {
+                    end = Some(RunError::Stream { stream: self.stream.owner.key.clone(), source });
+                }
+                Happened::Read(Progress::GroupLost) => {
+                    end = Some(RunError::GroupLost { stream: self.stream.owner.key.clone() });
+                }
+                event => self.take_in(event),
+            }
+            self.go_on();
+        }
+        // Whatever the end was: what is finished is acknowledged and what is not is handed back.
+        self.drain().await;
+        match end {
+            None => Ok(self.report),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Lets everything happen that can happen without another event.
+    fn go_on(&mut self) {
+        let now = now();
+        self.wake(now);
+        self.start_suspect();
+        self.start_recounts();
+        self.start_ready();
+        self.flush_if_due(now);
+        self.sweep(now);
+        if self.may_read() {
+            let held = self.stream.book().ledger.len().saturating_sub(self.waiting.len() + self.acks_settling);
+            self.reading.top_up(held, self.held_bytes);
+        }
+    }
+
+    /// Waits while draining: nothing is read, nothing new is started. `None` when an immediate stop is asked for.
+    pub(crate) async fn settle_next(&mut self) {
+        let event = self.next(false).await;
+        self.take_in(event);
+        let now = now();
+        self.wake(now);
+        if self.stream.config.acknowledge == Acknowledge::First {
+            // Whatever was acknowledged beforehand has to run, or it is lost.
+            self.start_ready();
+        }
+        self.flush_if_due(now);
+    }
+
+    /// Entries that the steward has taken over and nobody has looked at yet.
+    pub(crate) fn taken_over_now(&mut self) -> Option<TakenOver> {
+        self.taken_over.try_recv().ok()
+    }
+
+    fn may_read(&self) -> bool {
+        // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
+        self.waiting.len() < self.stream.config.waiting && self.acks_settling < 16 * self.reading.room()
+    }
+
+    async fn next(&mut self, running: bool) -> Happened<W> {
+        let due = self.due();
+        if let Some(due) = due {
+            self.timer.as_mut().reset(due.into());
+        }
+        let shutdown = self.fleet.shutdown.clone();
+        let stopping = shutdown.stopping();
+        tokio::pin!(stopping);
+        poll_fn(|cx| {
+            if running && stopping.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Happened::Stop);
+            }
+            self.poll(cx, running, due.is_some())
+        })
+        .await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, running: bool, timed: bool) -> Poll<Happened<W>> {
+        if let Poll::Ready(ended) = self.jobs.poll(cx) {
+            return Poll::Ready(Happened::Ended(ended));
+        }
+        if let Poll::Ready(Some(landed)) = self.flights.poll_next_unpin(cx) {
+            return Poll::Ready(Happened::Landed(Box::new(landed)));
+        }
+        if timed && self.timer.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Happened::Timer);
+        }
+        if !running {
+            return Poll::Pending;
+        }
+        if let Poll::Ready(Some(entries)) = self.taken_over.poll_recv(cx) {
+            return Poll::Ready(Happened::TakenOver(entries));
+        }
+        if self.starved
+            && let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx)
+        {
+            return Poll::Ready(Happened::Permit(permit));
+        }
+        self.reading.poll(cx, &mut self.batch).map(Happened::Read)
+    }
+
+    fn take_in(&mut self, event: Happened<W>) {
+        match event {
+            Happened::Ended(ended) => self.ended(ended),
+            Happened::Landed(landed) => self.landed(*landed),
+            Happened::TakenOver(entries) => self.take_over(entries),
+            Happened::Permit(permit) => {
+                self.spare = Some(permit);
+                self.starved = false;
+            }
+            Happened::Read(Progress::Opened { undelivered }) => {
+                if !self.ready_told {
+                    self.ready_told = true;
+                    self.stream.tell(&Event::Ready);
+                }
+                self.take_up_undelivered(undelivered);
+            }
+            Happened::Read(Progress::Entries { complete }) => {
+                self.flush |= complete;
+                self.take_up_read();
+            }
+            Happened::Read(Progress::Failed(_) | Progress::GroupLost) | Happened::Timer | Happened::Stop => {}
+        }
+    }
+
+    /// When the loop has to look again although nothing happened.
+    fn due(&self) -> Option<Instant> {
+        let linger = self.acks_since.filter(|_| !self.acks.is_empty()).map(|since| {
+            let due = since + super::settle::LINGER;
+            self.acks_not_before.map_or(due, |not_before| due.max(not_before))
+        });
+        let wake = self.waiting.peek().map(|waiting| waiting.at);
+        let sweep = (self.jobs.running() > 0 || !self.queue.is_empty()).then(|| self.next_sweep());
+        [linger, wake, sweep].into_iter().flatten().min()
+    }
+
+    /// Entries that a read has brought.
+    fn take_up_read(&mut self) {
+        let mut batch = std::mem::take(&mut self.batch);
+        for id in batch.deleted.drain(..) {
+            self.stream.deleted(id);
+        }
+        let now = now();
+        let received = batch.entries.len();
+        let mut bytes = 0;
+        let mut recognised = 0;
+        let first = self.stream.config.acknowledge == Acknowledge::First;
+        let mut before_start = Vec::new();
+        let stream = Arc::clone(&self.stream);
+        {
+            let mut book = stream.book();
+            for entry in batch.entries.drain(..) {
+                let id = entry.id();
+                bytes += entry.size();
+                if !book.ledger.is_new(id) {
+                    if let Some(slot) = book.ledger.find(id) {
+                        if book.ledger.lease(slot) != stream_core::Lease::Lost {
+                            // Delivered again because the group was made anew; it is held already and now owned again.
+                            book.ledger.confirm(slot, now);
+                            continue;
+                        }
+                        book.ledger.remove(slot);
+                    } else if book.recognise && book.finished.contains(id) {
+                        recognised += 1;
+                        let slot = book.ledger.insert(id, now, None);
+                        self.acks.push((slot, id));
+                        self.acks_settling += 1;
+                        self.acks_since.get_or_insert(now);
+                        continue;
+                    }
+                }
+                let slot = book.ledger.insert(id, now, None);
+                self.held_bytes += entry.size();
+                let delivery = Delivery::new(entry, 1, Arc::clone(&stream.source));
+                let ready = Ready { slot, delivery, since: now };
+                if first {
+                    before_start.push(ready)
+                } else {
+                    self.enqueue(ready)
+                }
+                book.read_to = book.read_to.max(id);
+            }
+        }
+        self.batch = batch;
+        self.reading.received(received, bytes);
+        count(&self.stream.counters.received, received as u64);
+        if recognised > 0 {
+            count(&self.stream.counters.recognised, recognised);
+        }
+        self.acknowledge_first(before_start);
+    }
+
+    /// Queues a delivery, behind others of its key if it has one.
+    pub(crate) fn enqueue(&mut self, ready: Ready) {
+        let config = &self.stream.config;
+        let key = match (&config.lane_of, config.retry_order) {
+            (Some(lane_of), _) => lane_of(ready.delivery.entry()),
+            // Without lanes, to wait in place means that the whole stream is one lane.
+            (None, RetryOrder::InPlace) => Some(0),
+            (None, RetryOrder::Later) => None,
+        };
+        let Some(key) = key else { return self.queue.push_back(ready) };
+        let index = ready.slot.index();
+        if self.lane_keys.len() <= index {
+            self.lane_keys.resize(index + 1, None);
+        }
+        if self.lane_keys[index].replace(key).is_some() {
+            // It is a retry that kept its lane.
+            return self.queue.push_back(ready);
+        }
+        if let Some(ready) = self.lanes.push(key, ready) {
+            self.queue.push_back(ready);
+        }
+    }
+
+    /// The entry leaves its lane; the next of its key may start.
+    pub(crate) fn leave_lane(&mut self, slot: Slot) {
+        let Some(key) = self.lane_keys.get_mut(slot.index()).and_then(Option::take) else { return };
+        if let Some(next) = self.lanes.finish(&key) {
+            self.queue.push_back(next);
+        }
+    }
+
+    pub(crate) fn wait(&mut self, at: Instant, wake: Wake) {
+        self.sequence += 1;
+        self.waiting.push(Waiting { at, sequence: self.sequence, wake });
+    }
+
+    fn wake(&mut self, now: Instant) {
+        while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
+            match self.waiting.pop().map(|waiting| waiting.wake) {
+                Some(Wake::Recount(recount)) => self.recounts.push_back(recount),
+                Some(Wake::Bury(burial)) => self.bury(*burial),
+                None => {}
+            }
+        }
+    }
+
+    fn next_sweep(&self) -> Instant {
+        self.last_sweep + self.stream.config.lease.renew_every()
+    }
+
+    /// Copies what has been held for long out of the read buffers that it shares with whole batches.
+    fn sweep(&mut self, now: Instant) {
+        if now < self.next_sweep() {
+            return;
+        }
+        self.last_sweep = now;
+        let old = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.renew_from();
+        for ready in self.queue.iter_mut().filter(|ready| old(ready.since)) {
+            ready.delivery.entry.detach();
+        }
+        self.jobs.detach_older_than(now, self.stream.config.lease.renew_from());
+    }
+}

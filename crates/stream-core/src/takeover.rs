@@ -1,0 +1,113 @@
+//! [`Takeover`]: what becomes of an entry whose owner died.
+//!
+//! A message that kills its process takes the blame alone. The first death says little: every entry that ran beside the
+//! killer looks the same. From the second death on an entry is a suspect: suspects run one at a time, so that innocent
+//! ones finish without being there when the killer strikes again. The last attempt that is allowed runs with nothing
+//! beside it: whoever dies then is to blame, and nobody else can be.
+
+use crate::RetryPolicy;
+
+/// What becomes of an entry taken over from an owner that died, or handed back by one that stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Takeover {
+    /// Start it among the others.
+    Start {
+        /// The number of the start.
+        attempt: u32,
+    },
+    /// Start it when no other suspect runs.
+    Suspect {
+        /// The number of the start.
+        attempt: u32,
+        /// Whether nothing at all may run beside it.
+        alone: bool,
+    },
+    /// Its attempts are used up: it goes to the dead letters without another start.
+    GiveUp {
+        /// How often it was started.
+        attempts: u32,
+    },
+}
+
+impl Takeover {
+    /// Decides by the delivery count of the pending list: how often the entry was started, as far as its owners could tell.
+    pub fn decide(deliveries: u64, retry: &RetryPolicy) -> Self {
+        let started = u32::try_from(deliveries).unwrap_or(u32::MAX - 1);
+        let attempt = started.saturating_add(1);
+        if !retry.admits(attempt) {
+            return Self::GiveUp { attempts: started };
+        }
+        let alone = started >= 1 && retry.is_last(attempt);
+        if started >= 2 || alone { Self::Suspect { attempt, alone } } else { Self::Start { attempt } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_death_is_nobodys_fault_the_second_makes_suspects_and_the_last_attempt_runs_alone() {
+        let retry = RetryPolicy::immediate().max_attempts(4);
+        let decide = |deliveries| Takeover::decide(deliveries, &retry);
+        assert_eq!(decide(0), Takeover::Start { attempt: 1 });
+        assert_eq!(decide(1), Takeover::Start { attempt: 2 });
+        assert_eq!(decide(2), Takeover::Suspect { attempt: 3, alone: false });
+        assert_eq!(decide(3), Takeover::Suspect { attempt: 4, alone: true });
+        assert_eq!(decide(4), Takeover::GiveUp { attempts: 4 });
+        assert_eq!(decide(u64::MAX), Takeover::GiveUp { attempts: u32::MAX - 1 });
+    }
+
+    #[test]
+    fn without_a_limit_a_suspect_never_runs_alone_and_is_never_given_up() {
+        let retry = RetryPolicy::immediate().unlimited();
+        assert_eq!(Takeover::decide(9_000, &retry), Takeover::Suspect { attempt: 9_001, alone: false });
+    }
+
+    /// A model of 64 entries of which one kills its process: it alone is given up, after exactly the allowed starts.
+    #[test]
+    fn the_killer_alone_is_given_up() {
+        for max in 2..8 {
+            let retry = RetryPolicy::immediate().max_attempts(max);
+            for killer in [0_usize, 31, 63] {
+                let mut started = [1_u32; 64]; // all were delivered and started together; the killer struck
+                let mut open: Vec<usize> = (0..64).collect();
+                let mut given_up = Vec::new();
+                while !open.is_empty() {
+                    let plans: Vec<_> =
+                        open.iter().map(|&n| (n, Takeover::decide(u64::from(started[n]), &retry))).collect();
+                    let mut batch = Vec::new();
+                    let mut suspects = Vec::new();
+                    for (n, plan) in plans {
+                        match plan {
+                            Takeover::Start { attempt } => batch.push((n, attempt)),
+                            Takeover::Suspect { attempt, .. } => suspects.push((n, attempt)),
+                            Takeover::GiveUp { attempts } => {
+                                assert_eq!(attempts, max);
+                                given_up.push(n);
+                                open.retain(|&other| other != n);
+                            }
+                        }
+                    }
+                    for &(n, attempt) in &batch {
+                        started[n] = attempt;
+                    }
+                    if batch.iter().any(|&(n, _)| n == killer) {
+                        continue; // the process died with all of them
+                    }
+                    open.retain(|n| !batch.iter().any(|(done, _)| done == n));
+                    for (n, attempt) in suspects {
+                        started[n] = attempt;
+                        if n == killer {
+                            break; // the process died; those behind it were not started
+                        }
+                        open.retain(|&other| other != n);
+                    }
+                }
+                assert_eq!(given_up, [killer], "max_attempts {max}");
+                assert_eq!(started[killer], max);
+            }
+        }
+    }
+}

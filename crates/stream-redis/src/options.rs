@@ -1,0 +1,447 @@
+//! [`ConnectOptions`]: where a server is and how to greet it, validated when it is made.
+//!
+//! What must stay true: nothing here connects, and no text made from the options (`Debug`, `Display`, errors) holds the
+//! password.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::{Error, ErrorKind};
+
+#[cfg(feature = "rustls")]
+mod tls;
+mod url;
+
+/// Without the feature `rustls` there is no value of this type.
+#[cfg(not(feature = "rustls"))]
+mod tls {
+    #[derive(Debug, Clone)]
+    pub(crate) enum TlsOptions {}
+}
+
+#[cfg(not(feature = "rustls"))]
+pub(crate) use tls::TlsOptions;
+#[cfg(feature = "rustls")]
+pub use tls::{Pem, TlsOptions};
+
+/// The port of a server when none is given.
+const DEFAULT_PORT: u16 = 6379;
+/// Longer timeouts are taken for a mistake in the unit.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The version of the protocol that a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// RESP2: all servers.
+    Resp2,
+    /// RESP3: Redis 6 and later, all of Valkey.
+    Resp3,
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// A host name or an IP address (IPv6 without brackets) and a port.
+    Tcp {
+        /// Resolved anew for every connection.
+        host: String,
+        /// 1 to 65535.
+        port: u16,
+    },
+    /// The path of a unix socket.
+    Unix(PathBuf),
+}
+
+/// TCP keepalive: how the system notices that a peer is gone while nothing is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Keepalive {
+    /// Idle for this long before the first probe.
+    pub time: Duration,
+    /// Between probes.
+    pub interval: Duration,
+    /// Probes without an answer before the connection is given up.
+    pub retries: u32,
+}
+
+impl Keepalive {
+    /// Probes after `time` of silence, then every 5 s (or `time`, where that is less), 3 times.
+    pub fn after(time: Duration) -> Self {
+        Self { time, interval: time.min(Duration::from_secs(5)), retries: 3 }
+    }
+}
+
+impl Default for Keepalive {
+    /// After 15 s of silence, every 5 s, 3 times: a dead peer is noticed within 30 s.
+    fn default() -> Self {
+        Self::after(Duration::from_secs(15))
+    }
+}
+
+/// How to reach and greet one server.
+///
+/// From a URL:
+///
+/// | URL | Server |
+/// |---|---|
+/// | `redis://[user[:password]@]host[:port][/database]` | TCP; `valkey://` means the same |
+/// | `rediss://…`, `valkeys://…` | TLS (feature `rustls`) |
+/// | `redis+unix:///path/to.sock`, `unix:///path/to.sock` | a unix socket |
+///
+/// A password alone is written `redis://:password@host`; reserved characters in it are percent-encoded. Parameters after
+/// `?`: `protocol` (`resp2` or `resp3`), `connect_timeout`, `response_timeout`, `keepalive` (`15s`, `500ms`, `2m`;
+/// `keepalive=off`), `client_name`, `db`, `user`, `pass`; with TLS `tls_ca_file`, `tls_certificate_file`,
+/// `tls_key_file`, `tls_server_name`, `danger_accept_invalid_certificates=true`. Any other is an error, so that a misspelt
+/// timeout does not pass unnoticed.
+///
+/// ```
+/// use stream_redis::ConnectOptions;
+/// let options = ConnectOptions::from_url("redis://app:s%40fe@db.internal/2?connect_timeout=3s")?;
+/// assert_eq!(options.to_string(), "redis://app:***@db.internal:6379/2");
+/// # Ok::<(), stream_redis::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ConnectOptions {
+    address: Address,
+    tls: Option<TlsOptions>,
+    user: Option<String>,
+    password: Option<String>,
+    database: u32,
+    protocol: Option<Protocol>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    keepalive: Option<Keepalive>,
+    client_name: Option<String>,
+}
+
+impl ConnectOptions {
+    /// Options from a URL; the table of what it may hold is above.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`], naming the part that is wrong; never with the password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        url::parse(url)?.build()
+    }
+
+    /// Starts options for a server at `host` (a name or an address, IPv6 without brackets) and `port`.
+    pub fn tcp(host: impl Into<String>, port: u16) -> ConnectOptionsBuilder {
+        ConnectOptionsBuilder::new(Address::Tcp { host: host.into(), port })
+    }
+
+    /// Starts options for a server at a unix socket.
+    pub fn unix(path: impl Into<PathBuf>) -> ConnectOptionsBuilder {
+        ConnectOptionsBuilder::new(Address::Unix(path.into()))
+    }
+
+    /// The same options, to change some of them.
+    pub fn to_builder(&self) -> ConnectOptionsBuilder {
+        ConnectOptionsBuilder { options: self.clone() }
+    }
+
+    /// Where the server listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether the connection is encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The user, where one is given.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The number of the database.
+    pub fn database(&self) -> u32 {
+        self.database
+    }
+
+    /// The protocol that is insisted on; `None` tries RESP3 and falls back to RESP2.
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.protocol
+    }
+
+    /// The limit for resolving, connecting, the TLS handshake and the greeting together.
+    pub fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// The limit for the reply to a command that does not block.
+    pub fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// TCP keepalive; `None` when it is off.
+    pub fn keepalive(&self) -> Option<Keepalive> {
+        self.keepalive
+    }
+
+    /// The name that the connection shows in the server's client list.
+    pub fn client_name(&self) -> Option<&str> {
+        self.client_name.as_deref()
+    }
+
+    pub(crate) fn tls(&self) -> Option<&TlsOptions> {
+        self.tls.as_ref()
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// The same options under another client name. What the server would refuse in a name becomes `-`.
+    pub(crate) fn named(&self, name: &str) -> Self {
+        let name: String = name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
+        let client_name = if name.is_empty() { self.client_name.clone() } else { Some(name) };
+        Self { client_name, ..self.clone() }
+    }
+}
+
+/// Makes [`ConnectOptions`]; started by [`ConnectOptions::tcp`], [`ConnectOptions::unix`] or
+/// [`ConnectOptions::to_builder`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ConnectOptionsBuilder {
+    options: ConnectOptions,
+}
+
+impl ConnectOptionsBuilder {
+    fn new(address: Address) -> Self {
+        Self {
+            options: ConnectOptions {
+                address,
+                tls: None,
+                user: None,
+                password: None,
+                database: 0,
+                protocol: None,
+                connect_timeout: Duration::from_secs(5),
+                response_timeout: Duration::from_secs(5),
+                keepalive: Some(Keepalive::default()),
+                client_name: None,
+            },
+        }
+    }
+
+    /// Encrypts the connection (feature `rustls`). Default: not encrypted.
+    #[cfg(feature = "rustls")]
+    pub fn tls(mut self, tls: TlsOptions) -> Self {
+        self.options.tls = Some(tls);
+        self
+    }
+
+    /// The ACL user. Default: none, which is the server's user `default`.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.options.user = Some(user.into());
+        self
+    }
+
+    /// The password. Default: none.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.options.password = Some(password.into());
+        self
+    }
+
+    /// The number of the database. Default: 0. A cluster has only 0.
+    pub fn database(mut self, database: u32) -> Self {
+        self.options.database = database;
+        self
+    }
+
+    /// Insists on a protocol. Default: RESP3, and RESP2 where the server or the user's permissions do not have `HELLO`.
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.options.protocol = Some(protocol);
+        self
+    }
+
+    /// The limit for resolving, connecting, the TLS handshake and the greeting together. Default: 5 s. Too short a limit
+    /// fails connections to a server that is merely slow, for example just after a failover.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.options.connect_timeout = timeout;
+        self
+    }
+
+    /// The limit for the reply to a command that does not block; when it passes, the connection is given up. Default: 5 s.
+    /// Shorter than the server's longest pause (a fork, a slow script) makes healthy connections fail.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.options.response_timeout = timeout;
+        self
+    }
+
+    /// TCP keepalive; `None` turns it off, and then a peer that vanished is noticed only by timeouts. Default: after 15 s,
+    /// every 5 s, 3 times. Without effect on unix sockets.
+    pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.options.keepalive = keepalive.into();
+        self
+    }
+
+    /// The name shown in the server's client list: printable ASCII without spaces. Default: none.
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.options.client_name = Some(name.into());
+        self
+    }
+
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when a value is out of its range or a file for TLS cannot be read.
+    pub fn build(self) -> Result<ConnectOptions, Error> {
+        let options = self.options;
+        match &options.address {
+            Address::Tcp { host, .. } if host.is_empty() => return Err(config("the host is empty")),
+            Address::Tcp { port: 0, .. } => return Err(config("port 0 cannot be connected to: give 1 to 65535")),
+            Address::Unix(path) if path.as_os_str().is_empty() => {
+                return Err(config("the path of the socket is empty"));
+            }
+            Address::Unix(_) if !cfg!(unix) => return Err(config("this system has no unix sockets: give a host")),
+            Address::Unix(_) if options.tls.is_some() => {
+                return Err(config("a unix socket cannot be encrypted: leave TLS out or give a host"));
+            }
+            _ => {}
+        }
+        check_timeout("connect_timeout", options.connect_timeout)?;
+        check_timeout("response_timeout", options.response_timeout)?;
+        if let Some(keepalive) = options.keepalive {
+            // The system counts in seconds; less than one would silently become none.
+            for time in [keepalive.time, keepalive.interval] {
+                if time < Duration::from_secs(1) || time > Duration::from_secs(32_767) {
+                    return Err(config("keepalive is counted in seconds: give 1s to 32767s, or turn it off"));
+                }
+            }
+            if keepalive.retries == 0 || keepalive.retries > 127 {
+                return Err(config("keepalive needs 1 to 127 probes"));
+            }
+        }
+        match options.client_name.as_deref() {
+            Some(name) if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                return Err(config("client_name must be printable ASCII without spaces"));
+            }
+            _ => {}
+        }
+        if options.user.as_deref() == Some("") {
+            return Err(config("the user is empty: leave it out for the server's default user"));
+        }
+        #[cfg(feature = "rustls")]
+        if let Some(tls) = &options.tls {
+            // Read once now, so that a missing file is an error at the start and not of every later connection.
+            tls.client_config()?;
+        }
+        Ok(options)
+    }
+}
+
+impl fmt::Display for ConnectOptions {
+    /// As a URL without the parameters and with `***` for the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let credentials = match (&self.user, &self.password) {
+            (None, None) => String::new(),
+            (user, Some(_)) => format!("{}:***@", user.as_deref().unwrap_or_default()),
+            (Some(user), None) => format!("{user}@"),
+        };
+        match &self.address {
+            Address::Tcp { host, port } => {
+                let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
+                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+                write!(f, "{scheme}://{credentials}{open}{host}{close}:{port}/{}", self.database)
+            }
+            Address::Unix(path) => {
+                write!(f, "redis+unix://{}?db={}", path.display(), self.database)?;
+                if let Some(user) = &self.user {
+                    write!(f, "&user={user}")?;
+                }
+                if self.password.is_some() {
+                    f.write_str("&pass=***")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectOptions")
+            .field("address", &self.address)
+            .field("tls", &self.tls)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("database", &self.database)
+            .field("protocol", &self.protocol)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("keepalive", &self.keepalive)
+            .field("client_name", &self.client_name)
+            .finish()
+    }
+}
+
+fn config(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, message)
+}
+
+fn check_timeout(name: &str, timeout: Duration) -> Result<(), Error> {
+    if timeout < Duration::from_millis(1) || timeout > LONGEST_TIMEOUT {
+        return Err(config(format!("{name} must be between 1ms and {}s", LONGEST_TIMEOUT.as_secs())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_documented() {
+        let options = ConnectOptions::tcp("h", 1).build().unwrap();
+        assert_eq!(options.connect_timeout(), Duration::from_secs(5));
+        assert_eq!(options.response_timeout(), Duration::from_secs(5));
+        let keepalive = options.keepalive().unwrap();
+        assert_eq!((keepalive.time.as_secs(), keepalive.interval.as_secs(), keepalive.retries), (15, 5, 3));
+        assert_eq!(options.protocol(), None);
+    }
+
+    #[test]
+    fn the_password_is_in_no_text() {
+        for options in [
+            ConnectOptions::tcp("h", 1).user("u").password("hunter2").build().unwrap(),
+            ConnectOptions::tcp("h", 1).password("hunter2").build().unwrap(),
+            ConnectOptions::unix("/s").user("u").password("hunter2").build().unwrap(),
+        ] {
+            let builder = options.to_builder();
+            let text = format!("{options} {options:?} {builder:?}");
+            assert!(!text.contains("hunter2"), "{text}");
+            assert!(text.contains("***"), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        let second = Duration::from_secs(1);
+        for builder in [
+            ConnectOptions::tcp("", 1),
+            ConnectOptions::tcp("h", 0),
+            ConnectOptions::unix(""),
+            ConnectOptions::tcp("h", 1).connect_timeout(Duration::ZERO),
+            ConnectOptions::tcp("h", 1).response_timeout(Duration::from_secs(3600)),
+            ConnectOptions::tcp("h", 1).keepalive(Keepalive::after(Duration::from_millis(10))),
+            ConnectOptions::tcp("h", 1).keepalive(Keepalive { time: second, interval: second, retries: 0 }),
+            ConnectOptions::tcp("h", 1).client_name("a b"),
+            ConnectOptions::tcp("h", 1).client_name(""),
+            ConnectOptions::tcp("h", 1).user(""),
+        ] {
+            let text = format!("{builder:?}");
+            assert_eq!(builder.build().unwrap_err().kind(), ErrorKind::Config, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_from_elsewhere_is_made_acceptable() {
+        let options = ConnectOptions::tcp("h", 1).client_name("mine").build().unwrap();
+        assert_eq!(options.named("reader of größe").client_name(), Some("reader-of-gr--e"));
+        assert_eq!(options.named("").client_name(), Some("mine"));
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests against real servers. They start their own from the folder in `STREAMKEEPER_SERVERS`, and say that they were
+//! skipped where that is not set.
+
+mod connect;
+mod support;

@@ -1,0 +1,68 @@
+//! `cargo xtask test`: everything that a change has to pass.
+
+use clap::Args;
+
+use crate::Failure;
+use crate::integration::Integration;
+use crate::steps::{cargo, run, timed};
+use crate::table::table;
+
+/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, and the integration
+/// suites on every server of this machine.
+///
+/// All steps run, also after one that failed, so that one run shows all there is to mend. Servers of the matrix that are
+/// missing are named. The exit code is 0 only if every step passed.
+#[derive(Debug, Args)]
+pub(crate) struct Test {}
+
+type Step = fn() -> Result<(), Failure>;
+
+impl Test {
+    #[expect(clippy::unused_self, reason = "every command is run alike")]
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let steps: [(&str, Step); 5] = [
+            ("format", || cargo_step(&["fmt", "--all", "--check"])),
+            ("lints", || {
+                cargo_step(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+            }),
+            ("docs", docs),
+            ("unit, property and doc tests", || {
+                cargo_step(&["test", "--quiet", "--workspace", "--exclude", "streamkeeper-tests", "--all-features"])
+            }),
+            ("integration on every server", || Integration::everything().run()),
+        ];
+        let mut rows = Vec::new();
+        let mut failed = 0;
+        for (number, (name, step)) in steps.iter().enumerate() {
+            println!("\n=== {}/{} {name}", number + 1, steps.len());
+            let (result, took) = timed(step);
+            let took = format!("{:.1} s", took.as_secs_f64());
+            let state = match result {
+                Ok(()) => "ok".to_owned(),
+                Err(error) => {
+                    failed += 1;
+                    eprintln!("error: {error}");
+                    "FAILED".to_owned()
+                }
+            };
+            println!("=== {name}: {state} in {took}");
+            rows.push([(*name).to_owned(), took, state]);
+        }
+        println!("\n{}", table(["step", "time", ""], &rows));
+        if failed == 0 { Ok(()) } else { Err(format!("{failed} of {} steps failed", steps.len()).into()) }
+    }
+}
+
+fn docs() -> Result<(), Failure> {
+    let mut command = cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--all-features"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    succeeded(run(command)?)
+}
+
+fn cargo_step(arguments: &[&str]) -> Result<(), Failure> {
+    succeeded(run(cargo(arguments))?)
+}
+
+fn succeeded(success: bool) -> Result<(), Failure> {
+    if success { Ok(()) } else { Err("the command failed; its output is above".into()) }
+}

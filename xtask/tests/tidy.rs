@@ -1,0 +1,251 @@
+//! Rules of the repository that no compiler checks, as tests: what is checked by `cargo test` needs no reminder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The limit of a source file, in lines. Longer ones are split along a concept.
+const LINES: usize = 500;
+
+#[test]
+fn sources_are_tidy() {
+    let mut complaints = Vec::new();
+    for (path, text) in files(&["rs"]) {
+        // This file has to spell out what it forbids.
+        if path != "xtask/tests/tidy.rs" {
+            complaints
+                .extend(source_complaints(&path, &text).into_iter().map(|complaint| format!("{path}: {complaint}")));
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn no_file_names_a_machine() {
+    let mut complaints = Vec::new();
+    for (path, text) in files(&[]) {
+        if path != "xtask/tests/tidy.rs" && path != "Cargo.lock" {
+            complaints
+                .extend(machine_complaints(&path, &text).into_iter().map(|complaint| format!("{path}: {complaint}")));
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn packages_depend_downwards_only() {
+    let manifests: BTreeMap<String, String> =
+        files(&["toml"]).into_iter().filter(|(path, _)| path.ends_with("/Cargo.toml")).collect();
+    assert!(manifests.len() >= 6, "found {} packages only", manifests.len());
+    let mut complaints = Vec::new();
+    for (path, text) in &manifests {
+        complaints.extend(layer_complaints(path, text).into_iter().map(|complaint| format!("{path}: {complaint}")));
+    }
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+fn source_complaints(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if !text.starts_with("//!") {
+        complaints.push("does not open with //! saying what it is for".to_owned());
+    }
+    let lines = text.lines().count();
+    if lines > LINES {
+        complaints.push(format!("has {lines} lines, more than {LINES}: split it along a concept"));
+    }
+    let tests_begin = if path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/") {
+        0
+    } else {
+        text.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(usize::MAX)
+    };
+    let virtual_time = text.contains("start_paused") || text.contains("time::pause()");
+    for (number, line) in text.lines().enumerate() {
+        let code = line.trim_start();
+        if code.starts_with("//") {
+            continue;
+        }
+        let mut complain = |what: &str| complaints.push(format!("line {}: {what}", number + 1));
+        for word in ["todo!", "unimplemented!", "#[ignore"] {
+            if code.contains(word) {
+                complain(&format!("{word} is not a way to leave something undone"));
+            }
+        }
+        let sleeps = code.contains("sleep(") && (!virtual_time || code.contains("thread::sleep("));
+        if number >= tests_begin && sleeps && path != "crates/stream-testkit/src/wait.rs" {
+            complain(
+                "a test waits with stream_testkit::eventually, or sleeps on paused time (start_paused); work_for is for slow handlers",
+            );
+        }
+        if uses_crate(code, "redis") && !path.starts_with("crates/stream-redis/") {
+            complain("types of the redis crate stay inside of stream-redis");
+        }
+        if path.starts_with("crates/stream-core/src/") && number < tests_begin {
+            for word in ["tokio", "Instant::now", "SystemTime::now", "fastrand", "thread_rng"] {
+                if code.contains(word) {
+                    complain(&format!("{word}: stream-core has no clock, no randomness and no runtime"));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// Whether `code` names something of the crate `name`, as in `redis::Value` but not `stream_redis::Value`.
+fn uses_crate(code: &str, name: &str) -> bool {
+    let path = format!("{name}::");
+    code.match_indices(&path).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        before.is_none_or(|letter| !letter.is_alphanumeric() && !matches!(letter, '_' | ':' | '/'))
+    })
+}
+
+fn machine_complaints(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for folder in ["/work/", "/root/", "/home/"] {
+            let absolute = line.match_indices(folder).any(|(at, _)| {
+                line[..at]
+                    .chars()
+                    .next_back()
+                    .is_none_or(|letter| !letter.is_alphanumeric() && !"._-$}>".contains(letter))
+            });
+            if absolute {
+                complaints.push(format!("line {}: names a folder of a machine, {folder}", number + 1));
+            }
+        }
+        for host in [
+            "crates.io/",
+            "index.crates.io",
+            "static.crates.io",
+            "pypi.org",
+            "pythonhosted.org",
+            "deb.debian.org",
+            "docker.io",
+            "npmjs.org",
+            "proxy.golang.org",
+        ] {
+            if line.contains(host) {
+                complaints.push(format!("line {}: names the host of a registry, {host}", number + 1));
+            }
+        }
+        if line.contains("../shared") && path != ".ci/run" {
+            complaints.push(format!("line {}: names a folder outside of the repository", number + 1));
+        }
+    }
+    complaints
+}
+
+fn layer_complaints(path: &str, manifest: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let package = path.trim_end_matches("/Cargo.toml").rsplit('/').next().unwrap_or_default();
+    let (allowed, forbidden): (Option<&[&str]>, &[&str]) = match package {
+        "stream-core" => (Some(&[]), &["tokio", "fastrand", "rand"]),
+        "stream-redis" => (Some(&["stream-core"]), &[]),
+        "stream-consumer" | "stream-maint" | "stream-testkit" => (Some(&["stream-core", "stream-redis"]), &[]),
+        _ => (None, &[]),
+    };
+    for name in dependencies(manifest) {
+        let ours = name.starts_with("stream-") || name == "streamkeeper";
+        if ours && allowed.is_some_and(|allowed| !allowed.contains(&name.as_str())) {
+            complaints.push(format!("depends on {name}, which is not below it"));
+        }
+        if forbidden.contains(&name.as_str()) {
+            complaints.push(format!("depends on {name}, and decisions are pure"));
+        }
+        if name == "redis" && package != "stream-redis" {
+            complaints.push("depends on the redis crate, which stream-redis alone may know".to_owned());
+        }
+    }
+    // The fuzz targets are a workspace of their own, which has no lints to take.
+    if !path.starts_with("fuzz/") && !manifest.contains("[lints]\nworkspace = true") {
+        complaints.push("does not take the lints of the workspace".to_owned());
+    }
+    complaints
+}
+
+/// The names in `[dependencies]` (also of a target), not those of `[dev-dependencies]`.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut within = false;
+    for line in manifest.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            within = section == "dependencies" || section.ends_with(".dependencies");
+            if let Some(name) = section.strip_prefix("dependencies.") {
+                names.push(name.to_owned());
+            }
+        } else if within && !line.is_empty() && !line.starts_with('#') {
+            names.extend(line.split(['.', '=', ' ']).next().map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// Files of the repository as (path below the root, text); those with one of `extensions`, or all that are text.
+fn files(extensions: &[&str]) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned();
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the repository can be read") {
+            let path = entry.expect("a folder of the repository can be read").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.is_dir() {
+                if !matches!(name, "target" | ".git" | ".hypothesis" | "__pycache__" | ".venv") {
+                    folders.push(path);
+                }
+                continue;
+            }
+            let wanted = extensions.is_empty()
+                || path.extension().and_then(|extension| extension.to_str()).is_some_and(|e| extensions.contains(&e));
+            if wanted
+                && name != ".git"
+                && let Ok(text) = fs::read_to_string(&path)
+            {
+                let below = path.strip_prefix(&root).expect("it was found below the root");
+                found.push((below.to_string_lossy().into_owned(), text));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "found no file of the repository");
+    found
+}
+
+#[test]
+fn the_rules_notice_what_they_forbid() {
+    #[track_caller]
+    fn check(path: &str, text: &str, complaint: &str) {
+        let complaints = source_complaints(path, text);
+        assert!(complaints.len() == 1 && complaints[0].contains(complaint), "{complaints:?}");
+    }
+    assert_eq!(source_complaints("crates/a/src/lib.rs", "//! Fine.\nuse stream_redis::Value;\n"), Vec::<String>::new());
+    check("crates/a/src/lib.rs", "use x;\n", "does not open");
+    check("crates/a/src/lib.rs", &format!("//! Long.\n{}", "\n".repeat(LINES)), "501 lines");
+    check("crates/a/src/lib.rs", "//! A.\nfn f() { todo!() }\n", "todo!");
+    check("crates/a/src/lib.rs", "//! A.\n#[ignore = \"slow\"]\n", "#[ignore");
+    check("crates/a/src/lib.rs", "//! A.\nuse redis::Value;\n", "redis crate");
+    check("crates/stream-core/src/a.rs", "//! A.\nlet now = Instant::now();\n", "no clock");
+    check("tests/src/a.rs", "//! A.\nsleep(x).await;\n", "eventually");
+    check("crates/a/src/a.rs", "//! A.\n#[cfg(test)]\nmod tests { fn f() { sleep(x) } }\n", "eventually");
+    check("tests/src/a.rs", "//! A. start_paused\nstd::thread::sleep(x);\n", "eventually");
+    let paused = "//! A.\n#[tokio::test(start_paused = true)]\nsleep(x).await;\n";
+    assert_eq!(source_complaints("tests/src/a.rs", paused), Vec::<String>::new());
+
+    assert_eq!(machine_complaints("a", "ls /home/me\n").len(), 1);
+    assert_eq!(machine_complaints("a", "see https://example.org/home/page and $dir/root/lib\n"), Vec::<String>::new());
+    assert_eq!(machine_complaints("a", "index = https://pypi.org/simple\n").len(), 1);
+    assert_eq!(machine_complaints("a", "../shared/x\n").len(), 1);
+    assert_eq!(machine_complaints(".ci/run", "../shared/x\n"), Vec::<String>::new());
+
+    let lints = "[lints]\nworkspace = true\n";
+    let up = format!("{lints}[dependencies]\nstream-redis.workspace = true\n");
+    assert_eq!(layer_complaints("crates/stream-core/Cargo.toml", &up).len(), 1);
+    assert_eq!(layer_complaints("crates/stream-maint/Cargo.toml", &up), Vec::<String>::new());
+    let sideways = format!("{lints}[dependencies.stream-consumer]\npath = \"x\"\n");
+    assert_eq!(layer_complaints("crates/stream-maint/Cargo.toml", &sideways).len(), 1);
+    let client = format!("{lints}[dependencies]\nredis = {{ version = \"1\" }}\n");
+    assert_eq!(layer_complaints("crates/streamkeeper/Cargo.toml", &client).len(), 1);
+    let tests_only = format!("{lints}[dev-dependencies]\nstream-redis.workspace = true\n");
+    assert_eq!(layer_complaints("crates/stream-core/Cargo.toml", &tests_only), Vec::<String>::new());
+}
