@@ -1,4 +1,5 @@
-//! [`eventually`]: waiting for a condition of something that cannot tell when it is there.
+//! [`eventually`]: waiting for a condition of something that cannot tell when it is there. [`spend`]: time that is meant to
+//! pass.
 //!
 //! The only module of the workspace's test code that sleeps: a test that pauses for a guessed time is either slow or
 //! wrong, one that asks again until a deadline is neither.
@@ -44,6 +45,12 @@ where
         assert!(started.elapsed() < deadline, "waited {deadline:?} for {what}, in vain");
         pause().await;
     }
+}
+
+/// Passes `time`: what a handler's work takes, or a measurement. Never a way to wait for something: that is
+/// [`eventually`].
+pub async fn spend(time: Duration) {
+    tokio::time::sleep(time).await;
 }
 
 /// The pause between two looks, also for the loops of this crate that cannot panic.

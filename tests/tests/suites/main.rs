@@ -1,0 +1,4 @@
+//! The integration suites: durable consumers through the facade, on every server of the matrix, and exact ones on the
+//! in-memory server with paused time.
+
+mod delivery;
