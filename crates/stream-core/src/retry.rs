@@ -284,6 +284,12 @@ mod tests {
     }
 
     #[test]
+    fn half_of_a_narrow_range_is_not_below_it() {
+        let policy = RetryPolicy::exponential(Duration::from_secs(10)..=Duration::from_secs(12));
+        assert_eq!([0.0, 0.5, 1.0].map(|random| policy.delay_after(3, random).as_secs()), [10, 11, 12]);
+    }
+
+    #[test]
     fn long_texts_are_cut_between_characters() {
         let long = "x".to_owned() + &"é".repeat(4000);
         let Outcome::Retry { error: Some(error), .. } = Outcome::failed(&long) else { panic!("not a retry") };

@@ -7,6 +7,7 @@ use stream_core::StreamKey;
 
 use crate::command_connection::CommandConnection;
 use crate::options::ConnectOptions;
+use crate::reader::SocketReader;
 use crate::{Connection, Connector, Error, Reader, transport};
 
 /// Opens connections to the one server that the options name.
@@ -30,12 +31,7 @@ impl Connector for Standalone {
 
     async fn open_reader(&self, _: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
         let options = self.options.named(name);
-        reader(transport::open(&options).await?, &options)
+        let greeted = transport::open(&options).await?;
+        Ok(Box::new(SocketReader::new(greeted.stream, options.response_timeout())))
     }
-}
-
-/// The one place where a greeted stream becomes a reader.
-fn reader(greeted: transport::Greeted, options: &ConnectOptions) -> Result<Box<dyn Reader>, Error> {
-    drop(greeted);
-    Err(Error::new(crate::ErrorKind::Unsupported, format!("no reading socket for {options} is built in")))
 }

