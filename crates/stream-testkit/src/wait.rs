@@ -1,4 +1,4 @@
-//! [`eventually`]: waiting for a condition of something that cannot tell when it is there. [`spend`]: time that is meant to
+//! [`eventually`]: waiting for a condition of something that cannot tell when it is there. [`work_for`]: time that is meant to
 //! pass.
 //!
 //! The only module of the workspace's test code that sleeps: a test that pauses for a guessed time is either slow or

@@ -2,3 +2,6 @@
 //! in-memory server with paused time.
 
 mod delivery;
+mod memory;
+mod recovery;
+mod stopping;

@@ -2,23 +2,12 @@
 
 use std::time::Duration;
 
-use stream_testkit::{MemoryServer, spend};
-use streamkeeper::{Consumer, Context, Data, DurableBuilder, EntryId, OnGroupLost, Outcome, RetryPolicy, RunError};
-use streamkeeper_tests::{Journal, Running, start};
+use stream_testkit::{MemoryServer, work_for};
+use streamkeeper::{Context, Data, RetryPolicy};
+use streamkeeper_tests::{Journal, start};
 use tokio::sync::mpsc;
 
-fn publish(server: &MemoryServer, key: &str, count: usize) -> Vec<EntryId> {
-    (0..count).map(|n| server.add(key, [("data", n.to_string())])).collect()
-}
-
-fn builder(server: &MemoryServer) -> DurableBuilder {
-    Consumer::durable(&server.client()).stream("s").group("g").lease(Duration::from_secs(3))
-}
-
-/// Waits, on paused time, until `holds`.
-async fn until(what: &str, limit: Duration, holds: impl Fn() -> bool) {
-    stream_testkit::eventually(limit, what, || std::future::ready(holds().then_some(()))).await;
-}
+use crate::memory::{builder, publish, until};
 
 #[tokio::test(start_paused = true)]
 async fn the_duplicate_storm_is_exactly_one_start_for_each_message() {
@@ -31,13 +20,13 @@ async fn the_duplicate_storm_is_exactly_one_start_for_each_message() {
         start(builder, move |cx: Context| {
             let run = journal.begin(&cx);
             async move {
-                spend(Duration::from_millis(200)).await;
+                work_for(Duration::from_millis(200)).await;
                 run.end();
             }
         })
     };
     let consumers = [run("a"), run("b")];
-    until("all to be handled", Duration::from_secs(600), || {
+    until("all to be handled", || {
         journal.finished() == 120 && server.pending("s", "g").is_empty()
     })
     .await;
@@ -62,7 +51,7 @@ async fn supervise(server: &MemoryServer, journal: &Journal, killers: &'static [
             let killed = killed.clone();
             let number: usize = std::str::from_utf8(&data).unwrap().parse().unwrap();
             async move {
-                spend(Duration::from_millis(5 + (number as u64 * 7) % 20)).await;
+                work_for(Duration::from_millis(5 + (number as u64 * 7) % 20)).await;
                 if killers.contains(&number) {
                     killed.send(()).unwrap();
                     std::future::pending::<()>().await;
@@ -83,7 +72,7 @@ async fn supervise(server: &MemoryServer, journal: &Journal, killers: &'static [
                 restarts += 1;
                 consumer = run(restarts);
             }
-            () = until("the killers to be buried and the rest to be handled", Duration::from_secs(3_600), settled) => break,
+            () = until("the killers to be buried and the rest to be handled", settled) => break,
         }
     }
     consumer.stop().await;
