@@ -120,7 +120,7 @@ fn convert(value: redis::Value) -> Result<Value, Error> {
 }
 
 fn server_error(error: &redis::ServerError) -> ServerError {
-    ServerError { code: error.code().to_owned(), detail: error.details().unwrap_or_default().trim_end().to_owned() }
+    ServerError::parse(&format!("{} {}", error.code(), error.details().unwrap_or_default()))
 }
 
 fn classify(error: redis::RedisError, timeout: Duration) -> Error {

@@ -21,11 +21,53 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// Splits an error line (without the leading `-`) into code and detail.
+    /// Reads an error line, without the leading `-`.
+    ///
+    /// Two things are put right on the way. What a script raised looks the same from every version: Redis 6.2 hides the
+    /// error of a command inside `ERR Error running script (call to f_…): @user_script:1: …`, later versions put the place
+    /// behind it. And the arguments that `ERR unknown command` repeats are cut off: they may be payloads or passwords.
+    ///
+    /// ```
+    /// use stream_redis::ServerError;
+    /// let error = ServerError::parse("ERR Error running script (call to f_0632): @user_script:1: NOGROUP No such key 'k'");
+    /// assert_eq!(error.to_string(), "NOGROUP No such key 'k' script: 0632, on @user_script:1.");
+    /// ```
     pub fn parse(line: &str) -> Self {
-        let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
-        Self { code: code.to_owned(), detail: detail.trim_end().to_owned() }
+        let line = line.trim_end();
+        match unwrap_script(line) {
+            Some(text) => Self::split(&text),
+            None => Self::split(line),
+        }
     }
+
+    fn split(line: &str) -> Self {
+        let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
+        let detail = detail.split(", with args beginning with").next().unwrap_or_default();
+        Self { code: code.to_owned(), detail: detail.to_owned() }
+    }
+}
+
+/// The error inside Redis 6.2's wrapper around what a script raised, in the form of later versions. What the scripting
+/// layer finds itself repeats the place and may keep the dash of the wire: `@user_script: 1: -OOM …`; that is also what a
+/// script gets from `redis.pcall` and may hand on.
+fn unwrap_script(line: &str) -> Option<String> {
+    let (text, place) = match line.strip_prefix("ERR Error running script (call to f_") {
+        Some(rest) => {
+            let (script, rest) = rest.split_once("): @user_script:")?;
+            let (number, text) = rest.split_once(": ")?;
+            (text, format!(" script: {script}, on @user_script:{number}."))
+        }
+        None => (line, String::new()),
+    };
+    let text = match text.strip_prefix("@user_script: ") {
+        Some(again) => again.split_once(": ")?.1,
+        None if place.is_empty() => return None,
+        None => text,
+    };
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let code = text.split(' ').next().unwrap_or_default();
+    let has_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+    Some(format!("{}{text}{place}", if has_code { "" } else { "ERR " }))
 }
 
 /// What kind of thing went wrong. [`Error::recovery`] says what to do about it.
@@ -54,9 +96,10 @@ pub enum ErrorKind {
     Moved,
     /// The key holds something that is not a stream.
     WrongType,
-    /// The user may not run this command or touch this key.
+    /// The user may not run this command or touch this key, also from within a script.
     NoPermission,
-    /// No or wrong user name or password.
+    /// No or wrong user name or password. Final when a process starts. A caller who was already authenticated once may
+    /// try a new connection first: passwords are rotated, and a server that restarts may load its users late.
     Authentication,
     /// The server does not know the command, or an option of it.
     Unsupported,
@@ -102,7 +145,7 @@ impl Error {
         }))
     }
 
-    /// Classifies an error reply by its code and text; the table is in [`Recovery`].
+    /// Classifies an error reply by its code and text, as [`Recovery`] describes.
     pub fn from_server(error: ServerError) -> Self {
         let mut this = Self::new(crate::recovery::classify(&error), error.to_string());
         this.0.server = Some(error);

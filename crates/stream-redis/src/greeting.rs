@@ -5,7 +5,7 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::options::{ConnectOptions, Protocol};
+use crate::options::{Address, ConnectOptions, Protocol};
 use crate::{Error, ErrorKind, Request, ServerError, Value};
 
 mod reply;
@@ -35,11 +35,12 @@ where
         let mut wire = Wire { stream: &mut *stream, options, buffer: Vec::new() };
         let mut replies = wire.exchange(&requests).await?.into_iter();
         match replies.next() {
-            Some(Value::Error(error)) if !can_fall_back(&error) => return Err(refusal(error, "HELLO", options)),
+            Some(Value::Error(error)) if !can_fall_back(&error, options) => {
+                return Err(refusal(error, "HELLO", options));
+            }
             Some(Value::Error(error)) if options.protocol() == Some(Protocol::Resp3) => {
-                return Err(Error::from_server(error)
-                    .at("HELLO", None)
-                    .with_hint("RESP3 was asked for: leave the protocol out to fall back to RESP2"));
+                let message = "the server does not speak RESP3: leave the protocol out to fall back to RESP2";
+                return Err(Error::new(ErrorKind::Unsupported, message).at("HELLO", None).with_source(error));
             }
             Some(Value::Error(_)) | None => {}
             Some(reply) => {
@@ -102,9 +103,12 @@ fn select(options: &ConnectOptions) -> Option<Request> {
     }
 }
 
-/// Whether RESP2 may still work: the server has no `HELLO`, or not this version of the protocol, or the user may not.
-fn can_fall_back(error: &ServerError) -> bool {
+/// Whether RESP2 may still work: the server has no `HELLO`, or not this version of the protocol, or the user may not. A
+/// server that asks for the password which `HELLO` has just brought did not understand it: some look at the password
+/// before they look whether there is such a command.
+fn can_fall_back(error: &ServerError, options: &ConnectOptions) -> bool {
     matches!(crate::recovery::classify(error), ErrorKind::Unsupported | ErrorKind::NoPermission)
+        || (error.code == "NOAUTH" && credentials(options).is_some())
 }
 
 /// Whether an error reply to one command of the RESP2 greeting fails the connection. A name is decoration, and `PING`
@@ -218,16 +222,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<'_, S> {
             }
             match self.stream.read_buf(&mut self.buffer).await {
                 Ok(0) => {
-                    let hint = if self.options.is_tls() {
-                        "does the server ask for a client certificate?"
-                    } else {
-                        "does that port want TLS? then the scheme is rediss://"
-                    };
-                    return Err(Error::new(
-                        ErrorKind::Io,
-                        format!("{} closed the connection when greeted", self.options),
-                    )
-                    .with_hint(hint));
+                    return Err(
+                        self.ended(Error::new(ErrorKind::Io, format!("{} closed the connection", self.options)))
+                    );
                 }
                 Ok(_) => {}
                 Err(cause) => return Err(self.failed("reading the greeting of", cause)),
@@ -239,7 +236,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<'_, S> {
         // With TLS 1.3 a server refuses a client certificate only after the handshake.
         let refused = cause.kind() == std::io::ErrorKind::InvalidData;
         let kind = if refused && self.options.is_tls() { ErrorKind::Tls } else { ErrorKind::Io };
-        Error::new(kind, format!("{what} {} failed", self.options)).with_source(cause)
+        self.ended(Error::new(kind, format!("{what} {} failed", self.options)).with_source(cause))
+    }
+
+    /// The connection ended at our first words: what may be behind that. A port with TLS resets one without.
+    fn ended(&self, error: Error) -> Error {
+        match self.options.address() {
+            _ if self.options.is_tls() => error.with_hint("does the server ask for a client certificate?"),
+            Address::Tcp { .. } => error.with_hint("does that port want TLS? then the scheme is rediss://"),
+            Address::Unix(_) => error,
+        }
     }
 
     fn not_resp(&self, byte: u8) -> Error {

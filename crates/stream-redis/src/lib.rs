@@ -1,5 +1,6 @@
 //! Everything that knows Redis: commands as values, the connections that carry them, and what their errors mean.
 
+mod capability;
 mod client;
 pub mod command;
 mod command_connection;
@@ -15,6 +16,7 @@ mod standalone;
 mod transport;
 mod value;
 
+pub use capability::{Capabilities, Capability};
 pub use client::Client;
 pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader};
 pub use error::{Error, ErrorKind, ServerError};

@@ -28,7 +28,7 @@ pub use tls::{Pem, TlsOptions};
 /// The port of a server when none is given.
 const DEFAULT_PORT: u16 = 6379;
 /// Longer timeouts are taken for a mistake in the unit.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+const LONGEST_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The version of the protocol that a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -426,7 +426,7 @@ mod tests {
             ConnectOptions::tcp("h", 0),
             ConnectOptions::unix(""),
             ConnectOptions::tcp("h", 1).connect_timeout(Duration::ZERO),
-            ConnectOptions::tcp("h", 1).response_timeout(Duration::from_secs(3600)),
+            ConnectOptions::tcp("h", 1).response_timeout(Duration::from_hours(1)),
             ConnectOptions::tcp("h", 1).keepalive(Keepalive::after(Duration::from_millis(10))),
             ConnectOptions::tcp("h", 1).keepalive(Keepalive { time: second, interval: second, retries: 0 }),
             ConnectOptions::tcp("h", 1).client_name("a b"),

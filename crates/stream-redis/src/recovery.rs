@@ -5,6 +5,17 @@
 use crate::{ErrorKind, ServerError};
 
 /// What to do after an error.
+///
+/// | Errors | Recovery |
+/// |---|---|
+/// | `BUSYGROUP` | satisfied |
+/// | `NOGROUP`, `no such key`, `XGROUP` without its key, `UNBLOCKED` as the stream went away | missing |
+/// | `LOADING`, `BUSY`, `TRYAGAIN`, `CLUSTERDOWN`, `MASTERDOWN`, `MISCONF`, `OOM`, `NOREPLICAS`, `CLIENT UNBLOCK`, a killed script | retry |
+/// | the connection closed, timeouts, garbage, `max number of clients`, `READONLY`, `MOVED`, `ASK`, `UNBLOCKED` by a failover | reconnect |
+/// | `WRONGTYPE`, `NOPERM`, `NOAUTH`, `WRONGPASS`, unknown commands and options, whatever else | fatal |
+///
+/// Two rows depend on what happened before, which only the caller knows: [`ErrorKind::Authentication`] after a good
+/// session deserves one new connection, and a `MASTERDOWN` that persists deserves one as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recovery {
@@ -68,16 +79,29 @@ pub(crate) fn classify(error: &ServerError) -> ErrorKind {
 
 /// `ERR` says nothing by itself; its texts do. They are the same from Redis 6.2 to 8.6 and on Valkey.
 fn classify_err(detail: &str) -> ErrorKind {
-    let starts = |prefix: &str| detail.len() >= prefix.len() && detail[..prefix.len()].eq_ignore_ascii_case(prefix);
+    let starts = |prefix: &str| {
+        detail.as_bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+    };
     if starts("no such key") || starts("The XGROUP subcommand requires the key to exist") {
         ErrorKind::Missing
-    } else if starts("max number of clients reached") {
+    } else if starts("max number of clients") {
         ErrorKind::TooManyClients
-    } else if starts("unknown command") || starts("unknown subcommand") || starts("syntax error") {
+    } else if starts("unknown command")
+        || starts("unknown redis command called from")
+        || starts("unknown subcommand")
+        || starts("syntax error")
+    {
         ErrorKind::Unsupported
-    } else if starts("AUTH ") {
+    } else if starts("ACL failure in script") || starts("The user executing the script can't") {
+        ErrorKind::NoPermission
+    } else if starts("AUTH ") || starts("Client sent AUTH") || starts("invalid password") {
         ErrorKind::Authentication
+    } else if starts("Script killed by user") {
+        ErrorKind::Busy
     } else {
         ErrorKind::Refused
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,7 @@ impl Connector for Standalone {
     }
 
     async fn open_reader(&self, _: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
-        let options = self.options.named(name);
-        let greeted = transport::open(&options).await?;
-        Ok(Box::new(SocketReader::new(greeted.stream, options.response_timeout())))
+        let greeted = transport::open(&self.options.named(name)).await?;
+        Ok(Box::new(SocketReader::new(greeted.stream, self.options.response_timeout())))
     }
 }

@@ -46,12 +46,15 @@ pub(crate) async fn open(options: &ConnectOptions) -> Result<Greeted, Error> {
         let mut stream = connect(options, deadline, &mut step).await?;
         step = "greeting";
         let (protocol, server) = greeting::greet(&mut stream, options).await?;
-        Ok(Greeted { stream, protocol, server })
+        let greeted = Greeted { stream, protocol, server };
+        let Greeted { protocol, server, .. } = &greeted;
+        tracing::debug!(%options, ?protocol, name = server.name, version = server.version, "connected");
+        Ok(greeted)
     })
     .await;
     opened.unwrap_or_else(|_| {
         let hint = match step {
-            "the TLS handshake with" => " (does that port speak TLS? without it the scheme is redis://)",
+            "the TLS handshake with" => " (does that port want TLS? if not, the scheme is redis://)",
             "greeting" if !options.is_tls() => " (does that port want TLS? then the scheme is rediss://)",
             _ => "",
         };

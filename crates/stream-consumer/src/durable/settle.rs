@@ -88,11 +88,6 @@ impl<W: Work> Worker<W> {
     pub(crate) fn settle_all(&mut self, members: Members, outcomes: Outcomes) {
         let Members { slots, deliveries, since: _ } = members;
         match outcomes {
-            Outcomes::All(outcome) if slots.len() == 1 => {
-                for (slot, delivery) in slots.into_iter().zip(deliveries) {
-                    self.settle(slot, delivery, outcome.clone());
-                }
-            }
             Outcomes::All(outcome) => {
                 for (slot, delivery) in slots.into_iter().zip(deliveries) {
                     self.settle(slot, delivery, outcome.clone());
@@ -289,7 +284,7 @@ impl<W: Work> Worker<W> {
         if self.acks_in_flight >= MOST_IN_FLIGHT || self.acks_not_before.is_some_and(|not_before| now < not_before) {
             return;
         }
-        let idle = self.queue.is_empty() && self.jobs.running() == 0;
+        let idle = self.queue.is_empty() && self.jobs.running() == 0 && !self.reading.is_in_reply();
         let lingered = self.acks_since.is_some_and(|since| now.saturating_duration_since(since) >= LINGER);
         if !(self.flush || idle || lingered || self.acks.len() >= MOST_ACKS) {
             return;

@@ -111,9 +111,9 @@ impl Parameters {
         #[cfg_attr(not(feature = "rustls"), allow(unused_mut))]
         let mut tls = Tls::default();
         for (name, value) in self.0 {
-            let twice = |there: bool| match there {
-                true => Err(config(format!("`{name}` is given before and after the `?` of the URL"))),
-                false => Ok(()),
+            let twice = |there: bool| {
+                let message = format!("`{name}` is given before and after the `?` of the URL");
+                if there { Err(config(message)) } else { Ok(()) }
             };
             builder = match name.as_str() {
                 "protocol" => builder.protocol(match value.as_str() {
@@ -239,8 +239,8 @@ mod tests {
         .unwrap();
         assert_eq!(options.protocol(), Some(Protocol::Resp2));
         assert_eq!(options.connect_timeout(), Duration::from_millis(1500));
-        assert_eq!(options.response_timeout(), Duration::from_secs(120));
-        assert_eq!(options.keepalive(), Some(Keepalive::after(Duration::from_secs(60))));
+        assert_eq!(options.response_timeout(), Duration::from_mins(2));
+        assert_eq!(options.keepalive(), Some(Keepalive::after(Duration::from_mins(1))));
         assert_eq!(options.client_name(), Some("billing"));
         assert_eq!(ConnectOptions::from_url("redis://h?keepalive=off").unwrap().keepalive(), None);
     }

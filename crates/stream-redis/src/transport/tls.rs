@@ -31,7 +31,7 @@ fn explain(cause: io::Error, host: &str, port: u16) -> Error {
         None => Error::new(ErrorKind::Io, format!("the connection to {to} ended during the TLS handshake")),
         Some(TlsError::InvalidMessage(_)) => Error::new(
             ErrorKind::Tls,
-            format!("{to} does not speak TLS: use redis://, or the port on which the server has TLS"),
+            format!("{to} answers without TLS: if that port is right, the scheme is redis://"),
         ),
         Some(TlsError::InvalidCertificate(_)) => {
             Error::new(ErrorKind::Tls, format!("the certificate of {to} is not accepted"))

@@ -1,9 +1,9 @@
 //! Real servers for the tests: one process each, on a free port of this machine, ended with the test.
 
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// The folders of the servers to test against; empty, and said loudly, where none are given.
 pub(crate) fn servers() -> Vec<PathBuf> {
@@ -21,6 +21,11 @@ pub(crate) fn servers() -> Vec<PathBuf> {
     found
 }
 
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// A running server; ended when dropped.
 pub(crate) struct Server {
     child: Child,
@@ -34,15 +39,19 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the server of the folder `server` with `args` added.
     pub(crate) fn start(server: &Path, args: &[&str]) -> Self {
+        Self::try_start(server, args).unwrap_or_else(|| panic!("{} ended at its start", server.display()))
+    }
+
+    /// Like [`start`](Self::start); `None` when the server does not take the arguments.
+    pub(crate) fn try_start(server: &Path, args: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let binary = server.join("redis-server");
         let name = server.file_name().unwrap().to_string_lossy().into_owned();
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let child = spawn(&binary, port, folder.path(), &args);
         let mut this = Self { child, port, name, binary, args, folder };
-        this.wait();
-        this
+        this.wait().then_some(this)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -63,16 +72,16 @@ impl Server {
     /// Starts it again on the same port, in the same folder.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.binary, self.port, self.folder.path(), &self.args);
-        self.wait();
+        assert!(self.wait(), "{} ended at its restart", self.name);
     }
 
-    fn wait(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(self.child.try_wait().unwrap().is_none(), "{} ended at its start", self.name);
-            assert!(Instant::now() < deadline, "{} does not listen", self.name);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    /// Waits until it says that it is ready; `false` when it ended instead.
+    fn wait(&mut self) -> bool {
+        let mut log = BufReader::new(self.child.stdout.take().unwrap()).lines();
+        let ready = log.by_ref().any(|line| line.unwrap().contains("eady to accept connections"));
+        // Nobody reads the log from here on, and the pipe must not fill up.
+        std::thread::spawn(move || log.for_each(drop));
+        ready
     }
 }
 
@@ -89,7 +98,7 @@ fn spawn(binary: &Path, port: u16, folder: &Path, args: &[String]) -> Child {
         .arg("--dir")
         .arg(folder)
         .args(args)
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
