@@ -128,7 +128,7 @@ impl<W: Work> Worker<W> {
             }
             Verdict::DeadLetter(reason) => self.bury_with(slot, delivery, reason),
             // A start that the handler gave back is not counted.
-            _ => self.hand_back(vec![(slot, id, attempt.saturating_sub(1))]),
+            _ => self.hand_back(&[(slot, id, attempt.saturating_sub(1))]),
         }
     }
 
@@ -218,17 +218,17 @@ impl<W: Work> Worker<W> {
     }
 
     /// Gives entries back to the group, each with the number of its starts so far.
-    pub(crate) fn hand_back(&mut self, entries: Vec<(Slot, EntryId, u32)>) {
+    pub(crate) fn hand_back(&mut self, entries: &[(Slot, EntryId, u32)]) {
         if entries.is_empty() {
             return;
         }
         {
             let mut book = self.stream.book();
-            for (slot, ..) in &entries {
+            for (slot, ..) in entries {
                 book.ledger.remove(*slot);
             }
         }
-        for (slot, ..) in &entries {
+        for (slot, ..) in entries {
             self.leave_lane(*slot);
         }
         if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {

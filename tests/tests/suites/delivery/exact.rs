@@ -26,10 +26,7 @@ async fn the_duplicate_storm_is_exactly_one_start_for_each_message() {
         })
     };
     let consumers = [run("a"), run("b")];
-    until("all to be handled", || {
-        journal.finished() == 120 && server.pending("s", "g").is_empty()
-    })
-    .await;
+    until("all to be handled", || journal.finished() == 120 && server.pending("s", "g").is_empty()).await;
     for consumer in consumers {
         consumer.stop().await;
     }
