@@ -104,8 +104,10 @@ impl Link {
         if let Some(connection) = &state.connection {
             return Ok(Arc::clone(connection));
         }
-        if let Some(not_before) = state.not_before.take() {
+        if let Some(not_before) = state.not_before {
+            // Whoever gives up waiting leaves the pause in force for the next.
             sleep_until(not_before).await;
+            state.not_before = None;
         }
         match self.client.connector().connect(&self.key).await {
             Ok(connection) => {
@@ -135,6 +137,11 @@ impl Link {
             _ => {}
         }
         result
+    }
+
+    /// Whether the last command failed or no connection could be made.
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed)
     }
 
     /// Gives up the connection when `work` takes longer than `limit`: a reply that never comes must not hold up renewals.

@@ -155,6 +155,7 @@ impl Reading {
         self.state = State::Closed;
         self.interrupted |= !self.asked.is_empty();
         self.asked.clear();
+        self.in_reply = false;
         self.interrupted
     }
 

@@ -40,6 +40,9 @@ impl<W: Work> Worker<W> {
             };
             finished += self.start(members, smallvec![permit]);
         }
+        // Not kept: another stream may want it, or a suspect that has to be alone.
+        self.spare = None;
+        self.again = !self.queue.is_empty() && !self.starved;
         if finished > 0 {
             self.reading.finished(finished, now());
         }

@@ -173,12 +173,12 @@ impl Search {
     }
 }
 
-/// How many more entries may be held.
+/// How many more entries may be taken over: not many more than can run, so that other processes get their share.
 fn room(stream: &Stream) -> usize {
     let config = &stream.config;
     let book = stream.book();
-    let held = book.ledger.len() - book.ledger.count(stream_core::Stage::Settling);
-    (config.concurrency + config.prefetch + config.waiting).saturating_sub(held).min(config.concurrency.max(PAGE))
+    let busy = book.ledger.count(stream_core::Stage::Queued) + book.ledger.count(stream_core::Stage::Running);
+    (config.concurrency + config.concurrency.min(config.prefetch)).saturating_sub(busy)
 }
 
 /// Holds an entry that was claimed; `None` if it was held all the time: then its lease is as good as new.

@@ -11,8 +11,9 @@ use crate::work::Work;
 
 /// How long the last commands may take once nothing runs any more.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// The same for what is only polite: handing back a cut read, removing the own consumer.
-const POLITENESS: Duration = Duration::from_secs(1);
+/// The same where the server does not answer anyway, and for what is only polite: handing back a cut read, removing the
+/// own consumer.
+const POLITENESS: Duration = Duration::from_millis(500);
 
 /// How a consumer stopped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,6 +56,7 @@ impl<W: Work> Worker<W> {
         let end = tokio::time::sleep(self.stream.config.grace);
         tokio::pin!(end);
         let mut aborting = false;
+        let mut aborted = false;
         loop {
             // What came back from the server meanwhile is not started any more.
             self.hand_back_unstarted(&mut offered);
@@ -64,14 +66,13 @@ impl<W: Work> Worker<W> {
                 }
                 if !aborting {
                     aborting = true;
-                    let last = (tokio::time::Instant::now() + LAST_WORDS).min(end.deadline());
+                    let last = (tokio::time::Instant::now() + self.last_words()).min(end.deadline());
                     end.as_mut().reset(last);
                 }
             }
-            let immediate = !self.fleet.shutdown.is_immediate();
             tokio::select! {
                 biased;
-                () = shutdown.immediate(), if immediate => {}
+                () = shutdown.immediate(), if !aborted => {}
                 () = &mut end => {
                     if aborting {
                         break;
@@ -79,9 +80,10 @@ impl<W: Work> Worker<W> {
                 }
                 () = self.settle_next() => continue,
             }
-            aborting = true;
+            (aborting, aborted) = (true, true);
             self.abort_running(&mut offered);
-            end.as_mut().reset(tokio::time::Instant::now() + LAST_WORDS.min(self.stream.config.grace.max(POLITENESS)));
+            end.as_mut()
+                .reset(tokio::time::Instant::now() + self.last_words().min(self.stream.config.grace.max(POLITENESS)));
         }
         self.report.unconfirmed = self.acks_settling as u64;
         self.report.left_pending = offered.saturating_sub(self.report.handed_back);
@@ -89,6 +91,11 @@ impl<W: Work> Worker<W> {
         let leave = self.leave(cut);
         let removed = tokio::time::timeout(POLITENESS, leave).await.unwrap_or(false);
         self.report.consumer_removed = removed;
+    }
+
+    /// How long to wait for answers: not for long from a server that does not give any.
+    fn last_words(&self) -> Duration {
+        if self.stream.link.is_troubled() { POLITENESS } else { LAST_WORDS }
     }
 
     /// Gives back whatever is held and does not run, with the number of its starts so far.
@@ -147,10 +154,8 @@ impl<W: Work> Worker<W> {
     /// Gives back what a cut read may have brought to nobody, and removes the own consumer if it holds nothing.
     async fn leave(&mut self, cut: bool) -> bool {
         let stream = &self.stream;
-        if stream.config.acknowledge == super::Acknowledge::NoAck {
-            return false;
-        }
         if cut
+            && stream.config.acknowledge != super::Acknowledge::NoAck
             && let Ok(left) = undelivered(stream).await
             && !left.is_empty()
         {

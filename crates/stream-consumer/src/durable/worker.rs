@@ -4,7 +4,7 @@
 //! The loop awaits and carries out; what is decided is decided by the pure types it holds. Nothing here is awaited that may
 //! not come: every wait stands beside the timer and the shutdown switch.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use stream_core::{DeadLetter, EntryId, Inline, Lanes, Slot};
+use stream_core::{DeadLetter, EntryId, Inline, Lanes, Slot, Stage};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Sleep;
@@ -124,7 +124,7 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) queue: VecDeque<Ready>,
     /// Entries of one key wait here for the one before them; with the key, to free the lane by.
     pub(crate) lanes: Lanes<Ready>,
-    pub(crate) lane_keys: Vec<Option<u64>>,
+    pub(crate) lane_keys: HashMap<Slot, u64>,
     pub(crate) recounts: VecDeque<Recount>,
     pub(crate) recounting: bool,
     pub(crate) suspects: VecDeque<(Recount, bool)>,
@@ -136,6 +136,8 @@ pub(crate) struct Worker<W: Work> {
     permits: PollSemaphore,
     pub(crate) spare: Option<OwnedSemaphorePermit>,
     pub(crate) starved: bool,
+    /// Whether there is more to start although nothing new has happened.
+    pub(crate) again: bool,
     pub(crate) acks: Vec<(Slot, EntryId)>,
     pub(crate) acks_since: Option<Instant>,
     pub(crate) acks_in_flight: usize,
@@ -163,7 +165,7 @@ impl<W: Work> Worker<W> {
             batch: ReadBatch::default(),
             queue: VecDeque::new(),
             lanes: Lanes::new(),
-            lane_keys: Vec::new(),
+            lane_keys: HashMap::new(),
             recounts: VecDeque::new(),
             recounting: false,
             suspects: VecDeque::new(),
@@ -174,6 +176,7 @@ impl<W: Work> Worker<W> {
             inline: Inline::new(),
             spare: None,
             starved: false,
+            again: false,
             acks: Vec::new(),
             acks_since: None,
             acks_in_flight: 0,
@@ -291,7 +294,11 @@ impl<W: Work> Worker<W> {
         {
             return Poll::Ready(Happened::Permit(permit));
         }
-        self.reading.poll(cx, &mut self.batch).map(Happened::Read)
+        match self.reading.poll(cx, &mut self.batch) {
+            Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
+            Poll::Pending if self.again => Poll::Ready(Happened::Timer),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     fn take_in(&mut self, event: Happened<W>) {
@@ -395,11 +402,7 @@ impl<W: Work> Worker<W> {
             (None, RetryOrder::Later) => None,
         };
         let Some(key) = key else { return self.queue.push_back(ready) };
-        let index = ready.slot.index();
-        if self.lane_keys.len() <= index {
-            self.lane_keys.resize(index + 1, None);
-        }
-        if self.lane_keys[index].replace(key).is_some() {
+        if self.lane_keys.insert(ready.slot, key).is_some() {
             // It is a retry that kept its lane.
             return self.queue.push_back(ready);
         }
@@ -410,7 +413,10 @@ impl<W: Work> Worker<W> {
 
     /// The entry leaves its lane; the next of its key may start.
     pub(crate) fn leave_lane(&mut self, slot: Slot) {
-        let Some(key) = self.lane_keys.get_mut(slot.index()).and_then(Option::take) else { return };
+        if self.lane_keys.is_empty() {
+            return;
+        }
+        let Some(key) = self.lane_keys.remove(&slot) else { return };
         if let Some(next) = self.lanes.finish(&key) {
             self.queue.push_back(next);
         }
@@ -424,7 +430,10 @@ impl<W: Work> Worker<W> {
     fn wake(&mut self, now: Instant) {
         while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
             match self.waiting.pop().map(|waiting| waiting.wake) {
-                Some(Wake::Recount(recount)) => self.recounts.push_back(recount),
+                Some(Wake::Recount(recount)) => {
+                    self.stream.book().ledger.set_stage(recount.slot, Stage::Queued);
+                    self.recounts.push_back(recount);
+                }
                 Some(Wake::Bury(burial)) => self.bury(*burial),
                 None => {}
             }
