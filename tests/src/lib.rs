@@ -1,1 +1,12 @@
-//! Under construction.
+//! What the integration suites share: servers to run on, consumers to watch, a journal of what their handlers did.
+//!
+//! The suites use the library through its facade, as a user does. What they ask the server themselves goes through the
+//! test kit's own connection, so that the library is not checked with the library.
+
+pub mod consumer;
+pub mod journal;
+pub mod server;
+
+pub use consumer::{Events, Running, start};
+pub use journal::{Journal, Run};
+pub use server::{Ask, on_each, on_each_own};

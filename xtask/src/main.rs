@@ -3,6 +3,7 @@
 //! A file per command. What a contributor or a CI machine has to run is a command here and not a line of a script, so
 //! that both run the same.
 
+mod demo;
 mod integration;
 mod servers;
 mod steps;
@@ -15,7 +16,7 @@ use clap::{Parser, Subcommand};
 
 /// Tasks of the repository.
 ///
-/// Start with `cargo xtask servers`: it shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
+/// `cargo xtask demo` shows the library at work. `cargo xtask servers` it shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
 /// is all that a change has to pass.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -26,6 +27,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorker),
     Servers(servers::Servers),
     Integration(integration::Integration),
     Test(test::Test),
@@ -33,6 +37,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Demo(command) => command.run(),
+        Command::DemoWorker(command) => command.run(),
         Command::Servers(command) => command.run(),
         Command::Integration(command) => command.run(),
         Command::Test(command) => command.run(),

@@ -2,6 +2,7 @@
 //!
 //! * [`Consumer::durable`]: through a consumer group, at least once, with leases, retries and dead letters.
 //! * [`Handler`] and the extractors ([`Json`], [`Data`], [`Fields`], [`Context`], ...): what runs for an entry.
+//! * [`Deliveries`]: the same as a stream, for those who own their loop.
 //! * [`Shutdown`], [`DrainReport`]: stopping without losing anything.
 //! * [`Observer`], [`Event`], [`Stats`]: what happens meanwhile.
 
@@ -11,6 +12,7 @@ mod durable;
 mod error;
 mod handler;
 mod observe;
+mod pull;
 mod shutdown;
 mod work;
 
@@ -20,6 +22,7 @@ pub use durable::{Acknowledge, DrainReport, DurableBuilder, DurableConsumer, OnG
 pub use error::{ConfigError, RunError};
 pub use handler::{Handler, IntoOutcome};
 pub use observe::{Event, Observer, Stats};
+pub use pull::{Deliveries, PulledDelivery};
 pub use shutdown::{Shutdown, shutdown_signal};
 pub use stream_core::{Entry, EntryId, Outcome, RetryPolicy, StartFrom};
 pub use work::IntoOutcomes;

@@ -79,9 +79,7 @@ pub(crate) fn classify(error: &ServerError) -> ErrorKind {
 
 /// `ERR` says nothing by itself; its texts do. They are the same from Redis 6.2 to 8.6 and on Valkey.
 fn classify_err(detail: &str) -> ErrorKind {
-    let starts = |prefix: &str| {
-        detail.as_bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
-    };
+    let starts = |prefix: &str| detail.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     if starts("no such key") || starts("The XGROUP subcommand requires the key to exist") {
         ErrorKind::Missing
     } else if starts("max number of clients") {

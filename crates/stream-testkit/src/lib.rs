@@ -4,11 +4,14 @@
 //!   exact. See [`memory`].
 //! * [`matrix`] finds the real servers of this machine and [`RealServer`] starts them: one process, port and folder per
 //!   value, ended with it. Kill -9, restart and pause are methods, because surviving them is what is tested.
+//! * [`Proxy`] stands between a client and a server and is the network that fails.
 //! * [`eventually`] is the only way a test of a real server waits for something.
 
 #[cfg(feature = "servers")]
 pub mod matrix;
 pub mod memory;
+#[cfg(feature = "servers")]
+pub mod proxy;
 #[cfg(feature = "servers")]
 mod spawn;
 mod wait;
@@ -16,6 +19,8 @@ mod wait;
 #[cfg(feature = "servers")]
 pub use matrix::{Flavor, ServerBinary, ServerVersion};
 pub use memory::MemoryServer;
+#[cfg(feature = "servers")]
+pub use proxy::Proxy;
 #[cfg(feature = "servers")]
 pub use spawn::{AppendFsync, Cli, CliError, RealServer, ServerOptions, SpawnError};
 pub use wait::{eventually, work_for};

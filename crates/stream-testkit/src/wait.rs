@@ -1,4 +1,5 @@
-//! [`eventually`]: waiting for a condition of something that cannot tell when it is there.
+//! [`eventually`]: waiting for a condition of something that cannot tell when it is there. [`work_for`]: time that is meant to
+//! pass.
 //!
 //! The only module of the workspace's test code that sleeps: a test that pauses for a guessed time is either slow or
 //! wrong, one that asks again until a deadline is neither.

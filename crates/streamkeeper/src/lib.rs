@@ -53,6 +53,7 @@
 //! | a handler's arguments | [`Json`], [`Data`], [`Fields`], [`Entry`], [`Context`], [`Attempt`], [`FromDelivery`] |
 //! | a handler's answer | `()`, [`Outcome`], `Result` of these |
 //! | a handler of many at once | [`DurableConsumer::run_batches`] |
+//! | a loop of one's own | [`DurableConsumer::deliveries`], [`Deliveries`], [`PulledDelivery`] |
 //! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`] |
 //! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing` |
 //! | what failed for good | [`DeadLetter`] |
@@ -68,9 +69,9 @@
 pub mod guarantees;
 
 pub use stream_consumer::{
-    Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Delivery, DrainReport,
-    DurableBuilder, DurableConsumer, Event, Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes, Json, Observer,
-    OnGroupLost, RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
+    Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,
+    DrainReport, DurableBuilder, DurableConsumer, Event, Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes,
+    Json, Observer, OnGroupLost, PulledDelivery, RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,

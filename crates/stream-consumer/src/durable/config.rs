@@ -13,11 +13,11 @@ use super::DurableConsumer;
 use crate::error::ConfigError;
 use crate::observe::Observer;
 
-/// When an entry is acknowledged, and what an error means. The modes of FastStream map one to one.
+/// When an entry is acknowledged, and what an error means. The modes of `FastStream` map one to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Acknowledge {
-    /// After the handler; an error, a panic or a timeout is retried (FastStream: `NACK_ON_ERROR`). With an explicit
+    /// After the handler; an error, a panic or a timeout is retried (`FastStream`: `NACK_ON_ERROR`). With an explicit
     /// [`Outcome`](stream_core::Outcome) the handler decides itself (`MANUAL`).
     #[default]
     RetryOnError,

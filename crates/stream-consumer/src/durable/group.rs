@@ -84,7 +84,7 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         entries_read: None,
     };
     let created = match stream.link.run(&create).await {
-        Ok(_) => true,
+        Ok(()) => true,
         Err(error) if error.kind() == ErrorKind::GroupExists => false,
         Err(error) if is_denied(&error) => {
             memory.denied = Some(error);

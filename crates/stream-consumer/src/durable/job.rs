@@ -50,7 +50,7 @@ struct Done {
 
 /// The handlers that run.
 pub(crate) struct Jobs<W: Work> {
-    jobs: Vec<Option<Job>>,
+    places: Vec<Option<Job>>,
     free: Vec<usize>,
     done: mpsc::UnboundedReceiver<Done>,
     tell: mpsc::UnboundedSender<Done>,
@@ -60,11 +60,11 @@ pub(crate) struct Jobs<W: Work> {
 impl<W: Work> Jobs<W> {
     pub(crate) fn new() -> Self {
         let (tell, done) = mpsc::unbounded_channel();
-        Self { jobs: Vec::new(), free: Vec::new(), done, tell, work: std::marker::PhantomData }
+        Self { places: Vec::new(), free: Vec::new(), done, tell, work: std::marker::PhantomData }
     }
 
     pub(crate) fn running(&self) -> usize {
-        self.jobs.len() - self.free.len()
+        self.places.len() - self.free.len()
     }
 
     /// Makes a task of a handler.
@@ -77,8 +77,8 @@ impl<W: Work> Jobs<W> {
         permits: SmallVec<[OwnedSemaphorePermit; 1]>,
     ) {
         let number = self.free.pop().unwrap_or_else(|| {
-            self.jobs.push(None);
-            self.jobs.len() - 1
+            self.places.push(None);
+            self.places.len() - 1
         });
         let tell = self.tell.clone();
         let task = tokio::spawn(async move {
@@ -87,7 +87,7 @@ impl<W: Work> Jobs<W> {
             let _ = tell.send(Done { number, outcomes, longest_poll });
         });
         let abort = task.abort_handle();
-        self.jobs[number] = Some(Job { members, abort, detached: false, _permits: permits });
+        self.places[number] = Some(Job { members, abort, detached: false, _permits: permits });
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended<W>> {
@@ -107,12 +107,12 @@ impl<W: Work> Jobs<W> {
 
     /// Aborts whatever runs and gives its deliveries back.
     pub(crate) fn abort_all(&mut self) -> Vec<Members> {
-        (0..self.jobs.len()).filter_map(|number| self.remove(number)).collect()
+        (0..self.places.len()).filter_map(|number| self.remove(number)).collect()
     }
 
     /// Copies the entries of handlers that have run for long out of the buffers that they share.
     pub(crate) fn detach_older_than(&mut self, now: Instant, age: Duration) {
-        for job in self.jobs.iter_mut().flatten() {
+        for job in self.places.iter_mut().flatten() {
             if !job.detached && now.saturating_duration_since(job.members.since) >= age {
                 job.detached = true;
                 job.members.deliveries.iter_mut().for_each(|delivery| delivery.entry.detach());
@@ -121,7 +121,7 @@ impl<W: Work> Jobs<W> {
     }
 
     fn remove(&mut self, number: usize) -> Option<Members> {
-        let job = self.jobs.get_mut(number)?.take()?;
+        let job = self.places.get_mut(number)?.take()?;
         job.abort.abort();
         self.free.push(number);
         Some(job.members)

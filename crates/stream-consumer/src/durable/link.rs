@@ -143,17 +143,15 @@ impl Link {
         limit: Duration,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match tokio::time::timeout(limit, work).await {
-            Ok(result) => result,
-            Err(_) => {
-                if let Ok(mut state) = self.state.try_lock() {
-                    self.troubled.store(true, Ordering::Relaxed);
-                    if state.connection.take().is_some() {
-                        state.not_before = Some(Instant::now() + state.backoff.next(fastrand::f64()));
-                    }
-                }
-                Err(Error::new(stream_redis::ErrorKind::Timeout, format!("no answer within {limit:?}")))
+        if let Ok(result) = tokio::time::timeout(limit, work).await {
+            return result;
+        }
+        if let Ok(mut state) = self.state.try_lock() {
+            self.troubled.store(true, Ordering::Relaxed);
+            if state.connection.take().is_some() {
+                state.not_before = Some(Instant::now() + state.backoff.next(fastrand::f64()));
             }
         }
+        Err(Error::new(stream_redis::ErrorKind::Timeout, format!("no answer within {limit:?}")))
     }
 }

@@ -158,6 +158,11 @@ impl Reading {
         self.interrupted
     }
 
+    /// Whether the rest of a reply is still to come.
+    pub(crate) fn is_in_reply(&self) -> bool {
+        self.in_reply
+    }
+
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Progress> {
         loop {
             match &mut self.state {

@@ -88,11 +88,6 @@ impl<W: Work> Worker<W> {
     pub(crate) fn settle_all(&mut self, members: Members, outcomes: Outcomes) {
         let Members { slots, deliveries, since: _ } = members;
         match outcomes {
-            Outcomes::All(outcome) if slots.len() == 1 => {
-                for (slot, delivery) in slots.into_iter().zip(deliveries) {
-                    self.settle(slot, delivery, outcome.clone());
-                }
-            }
             Outcomes::All(outcome) => {
                 for (slot, delivery) in slots.into_iter().zip(deliveries) {
                     self.settle(slot, delivery, outcome.clone());
@@ -133,7 +128,7 @@ impl<W: Work> Worker<W> {
             }
             Verdict::DeadLetter(reason) => self.bury_with(slot, delivery, reason),
             // A start that the handler gave back is not counted.
-            _ => self.hand_back(vec![(slot, id, attempt.saturating_sub(1))]),
+            _ => self.hand_back(&[(slot, id, attempt.saturating_sub(1))]),
         }
     }
 
@@ -223,17 +218,17 @@ impl<W: Work> Worker<W> {
     }
 
     /// Gives entries back to the group, each with the number of its starts so far.
-    pub(crate) fn hand_back(&mut self, entries: Vec<(Slot, EntryId, u32)>) {
+    pub(crate) fn hand_back(&mut self, entries: &[(Slot, EntryId, u32)]) {
         if entries.is_empty() {
             return;
         }
         {
             let mut book = self.stream.book();
-            for (slot, ..) in &entries {
+            for (slot, ..) in entries {
                 book.ledger.remove(*slot);
             }
         }
-        for (slot, ..) in &entries {
+        for (slot, ..) in entries {
             self.leave_lane(*slot);
         }
         if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
@@ -289,7 +284,7 @@ impl<W: Work> Worker<W> {
         if self.acks_in_flight >= MOST_IN_FLIGHT || self.acks_not_before.is_some_and(|not_before| now < not_before) {
             return;
         }
-        let idle = self.queue.is_empty() && self.jobs.running() == 0;
+        let idle = self.queue.is_empty() && self.jobs.running() == 0 && !self.reading.is_in_reply();
         let lingered = self.acks_since.is_some_and(|since| now.saturating_duration_since(since) >= LINGER);
         if !(self.flush || idle || lingered || self.acks.len() >= MOST_ACKS) {
             return;

@@ -268,23 +268,20 @@ impl<W: Work> Worker<W> {
         at: Instant,
         result: Result<Vec<Taken>, stream_redis::Error>,
     ) {
-        if suspect {
-            self.suspect_under_way = false
-        } else {
-            self.recounting = false
-        }
+        *(if suspect { &mut self.suspect_under_way } else { &mut self.recounting }) = false;
         let answers = match result {
             Ok(answers) if answers.len() == recounts.len() => answers,
-            Ok(_) => return self.take_again(recounts, now() + self.stream.config.backoff.base()),
             Err(error) if super::group::is_denied(&error) => {
                 // Without the permission to count, an entry comes back through its lease.
                 if !std::mem::replace(&mut self.take_denied, true) {
                     self.stream.degraded("retries come back only after their lease, and are not counted", &error);
                 }
-                recounts.iter().for_each(|recount| self.forget(recount.slot));
+                for recount in recounts {
+                    self.forget(recount.slot);
+                }
                 return;
             }
-            Err(_) => return self.take_again(recounts, now() + self.stream.config.backoff.base()),
+            _ => return self.take_again(recounts, now() + self.stream.config.backoff.base()),
         };
         for (recount, answer) in recounts.into_iter().zip(answers) {
             match answer {

@@ -75,7 +75,9 @@ async fn renew(stream: &Stream) -> Result<(), Error> {
                 }
             }
         }
-        gone.into_iter().for_each(|slot: Slot| stream.lost(slot));
+        for slot in gone {
+            stream.lost(slot);
+        }
     }
     Ok(())
 }
@@ -96,7 +98,7 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
                 sleep(every.max(Duration::from_mins(5))).await;
             }
             Err(error) => {
-                tracing::debug!(stream = %stream.owner.key, %error, "the search for abandoned entries goes on later")
+                tracing::debug!(stream = %stream.owner.key, %error, "the search for abandoned entries goes on later");
             }
         }
         if let Err(error) = group::refresh(stream).await {

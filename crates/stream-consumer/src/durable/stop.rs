@@ -124,7 +124,7 @@ impl<W: Work> Worker<W> {
         }
         unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
         *offered += unstarted.len() as u64;
-        self.hand_back(unstarted);
+        self.hand_back(&unstarted);
     }
 
     /// Ends what still runs. Its starts count.
@@ -141,7 +141,7 @@ impl<W: Work> Worker<W> {
         }
         aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
         *offered += aborted.len() as u64;
-        self.hand_back(aborted);
+        self.hand_back(&aborted);
     }
 
     /// Gives back what a cut read may have brought to nobody, and removes the own consumer if it holds nothing.

@@ -59,10 +59,9 @@ impl Buffer {
             })?;
             match event {
                 Event::Entry { id, body } => {
-                    let used = self.decoder.consume();
+                    self.decoder.dropped(body.end);
                     self.bytes.advance(body.start);
                     let fields = self.bytes.split_to(body.len()).freeze();
-                    self.bytes.advance(used - body.end);
                     batch.entries.push(Entry::from_parts(id, fields, self.decoder.spans().iter().copied()));
                 }
                 Event::Deleted(id) => batch.deleted.push(id),
@@ -71,8 +70,9 @@ impl Buffer {
                     return Ok(Decoded::Error(ServerError::parse(&String::from_utf8_lossy(&self.bytes[text]))));
                 }
                 Event::NeedMore => {
-                    let used = self.decoder.consume();
-                    self.bytes.advance(used);
+                    let count = self.decoder.done_with();
+                    self.decoder.dropped(count);
+                    self.bytes.advance(count);
                     return Ok(Decoded::NeedMore);
                 }
             }

@@ -1,24 +1,21 @@
 //! The decoder of read replies: a state machine that can stop at any byte and goes on where it stopped.
 //!
-//! What must stay true: each byte is looked at once, whatever the pieces it arrives in, and bodies are skipped, not
-//! looked at; nothing is allocated because a length says so, only for bytes that are there; what is no reply to a read is
+//! What must stay true: each byte is looked at once (of an entry that is cut, twice at most), whatever the pieces it
+//! arrives in, and bodies are skipped, not looked at; nothing is allocated because a length says so, only for bytes that are there; what is no reply to a read is
 //! refused with its types and lengths, never with its bytes. Both protocols are accepted by content, so the machine
 //! needs no setting.
 
 use stream_core::{EntryId, FieldSpan};
 
-/// The longest string that a server sends.
-const MAX_BULK: i64 = 512 << 20;
-/// More elements than this in one array are no reply but noise.
-const MAX_ELEMENTS: i64 = 1 << 32;
+use super::head::{Head, Malformed, PartialHead};
+use super::quick;
+
 /// An error, or another string without a length, that is longer is noise.
 const MAX_LINE: usize = 64 << 10;
 /// Two 64-bit numbers and a hyphen have 41 digits.
 const MAX_ID: usize = 64;
 /// Room for the fields of an entry that is kept for the next one.
 const KEPT_SPANS: usize = 1 << 12;
-/// A type, 14 digits and the line end fit; the fast path needs so many bytes at once.
-const HEAD: usize = 17;
 
 /// What the bytes so far came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,10 +31,6 @@ pub(super) enum Event {
     /// The reply is an error, at this place of the buffer.
     Error { text: std::ops::Range<usize> },
 }
-
-/// These bytes are no reply to a read.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) String);
 
 /// What a string of the reply is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,23 +71,6 @@ enum State {
 enum Then {
     EntryDone,
     NextReply,
-}
-
-/// The first line of an element: its type and the number in it.
-#[derive(Debug, Clone, Copy)]
-struct Head {
-    kind: u8,
-    number: i64,
-}
-
-/// A first line that arrived in part.
-#[derive(Debug, Default)]
-struct PartialHead {
-    kind: Option<u8>,
-    negative: bool,
-    digits: u32,
-    number: i64,
-    carriage_return: bool,
 }
 
 #[derive(Debug)]
@@ -153,20 +129,23 @@ impl Decoder {
 
     /// Whether part of a reply has arrived.
     pub(super) fn in_reply(&self) -> bool {
-        !matches!(self.state, State::Reply) || self.head.kind.is_some()
+        !matches!(self.state, State::Reply) || self.head.is_begun()
     }
 
-    /// How many bytes at the front of the buffer are done with. The caller must drop exactly these before the next step.
-    pub(super) fn consume(&mut self) -> usize {
-        let used = self.kept().unwrap_or(self.position);
-        self.position -= used;
-        self.start = self.start.saturating_sub(used);
-        self.end = self.end.saturating_sub(used);
-        self.line_start = self.line_start.saturating_sub(used);
-        used
+    /// How many bytes at the front of the buffer are done with.
+    pub(super) fn done_with(&self) -> usize {
+        self.kept().unwrap_or(self.position)
     }
 
-    /// Goes on in `data`, whose front is where the last [`consume`](Self::consume) left it.
+    /// The caller has dropped this many bytes from the front of the buffer, at most [`done_with`](Self::done_with).
+    pub(super) fn dropped(&mut self, count: usize) {
+        self.position -= count;
+        self.start = self.start.saturating_sub(count);
+        self.end = self.end.saturating_sub(count);
+        self.line_start = self.line_start.saturating_sub(count);
+    }
+
+    /// Goes on in `data`, which is what the step before was given, without what was [`dropped`](Self::dropped), and what came since.
     pub(super) fn step(&mut self, data: &[u8]) -> Result<Event, Malformed> {
         loop {
             match self.state {
@@ -175,7 +154,14 @@ impl Decoder {
                         self.state = State::Reply;
                         return Ok(Event::Complete { total: std::mem::take(&mut self.total) });
                     }
-                    let Some(head) = self.head(data)? else { return Ok(Event::NeedMore) };
+                    // Tried once for each entry, so bytes of one that is cut are looked at twice at most.
+                    if let Some(entry) = quick::entry(data, self.position, &mut self.spans) {
+                        self.position = entry.end;
+                        self.entries_left -= 1;
+                        self.total += 1;
+                        return Ok(Event::Entry { id: entry.id, body: entry.body });
+                    }
+                    let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     if head.kind != b'*' || head.number < 2 {
                         return self.malformed("an entry", head);
                     }
@@ -184,7 +170,7 @@ impl Decoder {
                     self.state = State::String(Part::Id);
                 }
                 State::String(part) => {
-                    let Some(head) = self.head(data)? else { return Ok(Event::NeedMore) };
+                    let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     self.state = match head.kind {
                         b'$' | b'=' if head.number >= 0 => State::Bulk(part, head.number as usize),
                         b'+' => self.begin_line(part),
@@ -203,7 +189,7 @@ impl Decoder {
                     }
                 }
                 State::Fields => {
-                    let Some(head) = self.head(data)? else { return Ok(Event::NeedMore) };
+                    let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     if self.spans.capacity() > KEPT_SPANS {
                         self.spans = Vec::new();
                     }
@@ -224,7 +210,7 @@ impl Decoder {
                     }
                 }
                 State::Reply => {
-                    let Some(head) = self.head(data)? else { return Ok(Event::NeedMore) };
+                    let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     match (head.kind, head.number) {
                         (b'*' | b'%', 0) | (b'*' | b'$', -1) | (b'_', _) => return Ok(Event::Complete { total: 0 }),
                         (b'*', 1) => self.state = State::Stream,
@@ -241,14 +227,14 @@ impl Decoder {
                     }
                 }
                 State::Stream => {
-                    let Some(head) = self.head(data)? else { return Ok(Event::NeedMore) };
+                    let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     if head.kind != b'*' || head.number != 2 {
                         return self.malformed("a key and its entries", head);
                     }
                     self.state = State::String(Part::Key);
                 }
                 State::Entries => {
-                    let Some(head) = self.head(data)? else { return Ok(Event::NeedMore) };
+                    let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     self.entries_left = match head.kind {
                         b'*' => head.number.max(0),
                         b'_' => 0,
@@ -271,7 +257,7 @@ impl Decoder {
                         }
                         continue;
                     }
-                    let Some(head) = self.head(data)? else { return Ok(Event::NeedMore) };
+                    let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     self.then = then;
                     self.skip_element(head);
                 }
@@ -396,59 +382,6 @@ impl Decoder {
         };
     }
 
-    /// The first line of the next element, `None` where it has not arrived completely.
-    #[inline]
-    fn head(&mut self, data: &[u8]) -> Result<Option<Head>, Malformed> {
-        if self.head.kind.is_none()
-            && let Some(window) = data[self.position..].first_chunk::<HEAD>()
-        {
-            let mut number = 0;
-            let mut length = 1;
-            while window[length].is_ascii_digit() && length < HEAD - 2 {
-                number = number * 10 + i64::from(window[length] - b'0');
-                length += 1;
-            }
-            if matches!(window[0], b'$' | b'*') && length > 1 && window[length..length + 2] == *b"\r\n" {
-                self.position += length + 2;
-                return checked(Head { kind: window[0], number });
-            }
-        }
-        self.head_by_bytes(data)
-    }
-
-    /// The same for first lines that arrive in pieces, and for the rare kinds.
-    fn head_by_bytes(&mut self, data: &[u8]) -> Result<Option<Head>, Malformed> {
-        for &byte in &data[self.position..] {
-            self.position += 1;
-            let head = &mut self.head;
-            let Some(kind) = head.kind else {
-                match byte {
-                    b'+' | b'-' | b',' | b'(' | b'#' => return Ok(Some(Head { kind: byte, number: 0 })),
-                    b'$' | b'*' | b'%' | b':' | b'_' | b'>' | b'~' | b'=' | b'!' | b'|' => head.kind = Some(byte),
-                    _ => return Err(Malformed("a byte that begins no element".to_owned())),
-                }
-                continue;
-            };
-            match byte {
-                b'\n' if head.carriage_return => {
-                    let number = if head.negative { -head.number } else { head.number };
-                    self.head = PartialHead::default();
-                    return checked(Head { kind, number });
-                }
-                b'\r' if !head.carriage_return && (head.digits > 0 || kind == b'_') => head.carriage_return = true,
-                b'-' if !head.carriage_return && kind != b'_' && head.digits == 0 && !head.negative => {
-                    head.negative = true;
-                }
-                b'0'..=b'9' if !head.carriage_return && kind != b'_' && head.digits < 20 => {
-                    head.digits += 1;
-                    head.number = head.number.saturating_mul(10).saturating_add(i64::from(byte - b'0'));
-                }
-                _ => return Err(Malformed("a length that is no number".to_owned())),
-            }
-        }
-        Ok(None)
-    }
-
     /// Offset of a place in the buffer from the start of the entry's fields.
     #[inline]
     fn offset(&self, place: usize) -> Result<u32, Malformed> {
@@ -457,31 +390,6 @@ impl Decoder {
 
     #[cold]
     fn malformed<T>(&self, expected: &str, got: Head) -> Result<T, Malformed> {
-        let Head { kind, number } = got;
-        let got = match kind {
-            b'$' | b'=' => format!("text({number})"),
-            b'*' | b'~' => format!("array({number})"),
-            b'%' => format!("map({number})"),
-            b'>' => format!("push({number})"),
-            b':' => "int".to_owned(),
-            b'_' => "nil".to_owned(),
-            b'-' | b'!' => "error".to_owned(),
-            _ => "a simple type".to_owned(),
-        };
         Err(Malformed(format!("expected {expected}, got {got} after {} entries", self.total)))
     }
-}
-
-/// Refuses lengths that no server sends.
-#[inline]
-fn checked(head: Head) -> Result<Option<Head>, Malformed> {
-    let most = match head.kind {
-        b'$' | b'=' | b'!' => MAX_BULK,
-        b':' | b'_' => return Ok(Some(head)),
-        _ => MAX_ELEMENTS,
-    };
-    if (-1..=most).contains(&head.number) {
-        return Ok(Some(head));
-    }
-    Err(Malformed(format!("a length of {} is out of range", head.number)))
 }

@@ -7,6 +7,8 @@
 mod buffer;
 mod decoder;
 mod encode;
+mod head;
+mod quick;
 #[cfg(test)]
 mod tests;
 

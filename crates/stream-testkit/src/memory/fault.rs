@@ -53,7 +53,8 @@ impl Label {
             "EVALSHA" | "EVAL" => {
                 let script = args.get(1).and_then(|arg| script::find(command == "EVALSHA", arg));
                 return Self {
-                    name: script.map_or(command.clone(), |script| format!("{command} {}", script.name().to_uppercase())),
+                    name: script
+                        .map_or(command.clone(), |script| format!("{command} {}", script.name().to_uppercase())),
                     acl,
                 };
             }

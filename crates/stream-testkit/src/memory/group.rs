@@ -106,10 +106,13 @@ impl Group {
         if id <= self.last_id {
             return;
         }
-        // Redis 7.0 asks for tombstones after the entry, later servers for tombstones after the one before it.
-        let from = if profile >= Profile::Redis72Plus { self.last_id } else { id };
+        let counted = if profile >= Profile::Redis72Plus {
+            self.last_id >= stream.first && !has_tombstones(stream, self.last_id, profile)
+        } else {
+            !has_tombstones(stream, id, profile)
+        };
         match self.entries_read {
-            Some(read) if !has_tombstones(stream, from, profile) => self.entries_read = Some(read + 1),
+            Some(read) if counted => self.entries_read = Some(read + 1),
             _ if stream.added > 0 => self.entries_read = entries_up_to(stream, id, profile),
             _ => {}
         }
@@ -118,12 +121,12 @@ impl Group {
 
     /// Entries that were not delivered to anybody yet, where the server knows it.
     pub(super) fn lag(&self, stream: Facts, profile: Profile) -> Option<i64> {
-        let modern = profile >= Profile::Redis72Plus;
+        let repaired = profile.has_repaired_lag();
         let added = stream.added as i64;
-        if stream.added == 0 || (modern && stream.len == 0) {
+        if stream.added == 0 || (repaired && stream.len == 0) {
             return Some(0);
         }
-        if modern && self.last_id < stream.first && stream.max_deleted < stream.first {
+        if repaired && self.last_id < stream.first && stream.max_deleted < stream.first {
             return Some(stream.len as i64);
         }
         match self.entries_read {
@@ -138,7 +141,7 @@ fn has_tombstones(stream: Facts, from: EntryId, profile: Profile) -> bool {
     if stream.len == 0 || stream.max_deleted == EntryId::ZERO {
         return false;
     }
-    if profile < Profile::Redis72Plus && stream.first > stream.max_deleted {
+    if !profile.has_repaired_lag() && stream.first > stream.max_deleted {
         return false;
     }
     from <= stream.max_deleted
@@ -153,7 +156,7 @@ fn entries_up_to(stream: Facts, id: EntryId, profile: Profile) -> Option<i64> {
     if stream.len == 0 && id <= stream.last {
         return Some(added);
     }
-    if profile >= Profile::Redis72Plus && id != EntryId::ZERO && id < stream.max_deleted {
+    if profile.has_repaired_lag() && id != EntryId::ZERO && id < stream.max_deleted {
         return None;
     }
     if id >= stream.last {

@@ -3,7 +3,6 @@
 /// A generation of servers. What differs between them is what a client blocked in `XREADGROUP` sees, what becomes of
 /// pending entries that were deleted, when consumers come to exist, and what `XINFO` tells.
 ///
-/// Valkey 8.1 and 9.1 and Redis 8.0 and 8.6 behave like [`Redis72Plus`](Self::Redis72Plus).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Profile {
@@ -12,10 +11,13 @@ pub enum Profile {
     Redis62,
     /// Redis 7.0: three-element `XAUTOCLAIM`, `lag`, `UNBLOCKED` for readers of a deleted stream.
     Redis70,
-    /// Redis 7.2 and later, and Valkey: blocked reads are carried out anew when their key changes, every poll creates
-    /// and touches its consumer, `XINFO CONSUMERS` tells `inactive`.
+    /// Redis 7.2 and all of Valkey (8.1 and 9.1 were compared): blocked reads are carried out anew when their key
+    /// changes, every poll creates and touches its consumer, `XINFO CONSUMERS` tells `inactive`.
     #[default]
     Redis72Plus,
+    /// Redis 8.0 and later (8.0 and 8.6 were compared): like [`Redis72Plus`](Self::Redis72Plus), but `lag` and
+    /// `entries-read` come out right after trimming and for groups made in the middle of a stream.
+    Redis80Plus,
 }
 
 impl Profile {
@@ -24,7 +26,8 @@ impl Profile {
         match self {
             Self::Redis62 => "6.2.14",
             Self::Redis70 => "7.0.15",
-            Self::Redis72Plus => "8.0.6",
+            Self::Redis72Plus => "7.2.4",
+            Self::Redis80Plus => "8.0.6",
         }
     }
 
@@ -46,6 +49,11 @@ impl Profile {
     /// Streams count what was ever added, groups what they ever read.
     pub(super) fn has_lag(self) -> bool {
         self >= Self::Redis70
+    }
+
+    /// Lag after trimming is told from the length, and read counters look at the entry before.
+    pub(super) fn has_repaired_lag(self) -> bool {
+        self >= Self::Redis80Plus
     }
 
     /// Subcommands are commands of their own, with an arity and a name such as `xgroup|create`.

@@ -111,7 +111,7 @@ pub(super) fn no_permission(name: &str, profile: Profile) -> ServerError {
             format!("NOPERM this user has no permissions to run the '{name}' command or its subcommand")
         }
         Profile::Redis70 => format!("NOPERM this user has no permissions to run the '{name}' command"),
-        Profile::Redis72Plus => format!("NOPERM User default has no permissions to run the '{name}' command"),
+        _ => format!("NOPERM User default has no permissions to run the '{name}' command"),
     })
 }
 

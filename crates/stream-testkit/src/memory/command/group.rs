@@ -46,6 +46,8 @@ pub(super) fn xgroup(db: &mut Db, args: &[Bytes]) -> Reply {
         return Err(no_group_in_stream(key, name));
     }
     match (subcommand.as_slice(), args.len()) {
+        (b"create" | b"setid", 7..) if profile == Profile::Redis62 => Err(wrong()),
+        (b"setid", 6) if profile == Profile::Redis62 => Err(wrong()),
         (b"create", 5..) => create(db, key, name, &args[4], &options),
         (b"setid", 5..) => set_id(db, key, name, &args[4], &options),
         (b"destroy", 4) => destroy(db, key, name),
@@ -63,11 +65,19 @@ impl Options {
     fn parse(subcommand: &[u8], args: &[Bytes], profile: Profile) -> Result<Self, ServerError> {
         let mut options = Self::default();
         let (create, set_id) = (subcommand == b"create", subcommand == b"setid");
+        if profile == Profile::Redis62 {
+            // Anything but a wrong word for MKSTREAM is found only after the key and the group were looked up.
+            options.mkstream = create && args.len() == 6;
+            if options.mkstream && !args[5].eq_ignore_ascii_case(b"MKSTREAM") {
+                return Err(subcommand_syntax("XGROUP", &args[1], profile));
+            }
+            return Ok(options);
+        }
         let mut rest = Args::after(args, 5);
         while rest.len() > 0 {
             if create && rest.option("MKSTREAM", 0) {
                 options.mkstream = true;
-            } else if (create || set_id) && profile.has_lag() && rest.option("ENTRIESREAD", 1) {
+            } else if (create || set_id) && rest.option("ENTRIESREAD", 1) {
                 let number = rest.int()?;
                 if number < -1 {
                     return Err(error("ERR value for ENTRIESREAD must be positive or -1"));

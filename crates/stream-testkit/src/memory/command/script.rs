@@ -6,6 +6,7 @@ use stream_redis::{ServerError, Value};
 
 use super::super::args::{int, strict_id};
 use super::super::db::Db;
+use super::super::profile::Profile;
 use super::super::reply::{Reply, count, error, id_value, no_key_or_group, not_an_integer, ok};
 use super::super::script::{Known, find, hash};
 use super::{append, claim, pending};
@@ -18,7 +19,8 @@ pub(super) fn eval(db: &mut Db, args: &[Bytes]) -> Reply {
 }
 
 pub(super) fn evalsha(db: &mut Db, args: &[Bytes]) -> Reply {
-    let missing = || error("NOSCRIPT No matching script. Please use EVAL.");
+    let profile = db.profile;
+    let missing = || no_script(profile);
     let script = find(true, &args[1]).ok_or_else(missing)?;
     if !db.scripts.contains(&hash(script)) {
         return Err(missing());
@@ -198,6 +200,14 @@ fn texts(ids: Vec<Bytes>) -> Value {
 
 fn utf8(arg: &[u8]) -> Result<&str, ServerError> {
     std::str::from_utf8(arg).map_err(|_| not_an_integer())
+}
+
+/// The texts of Valkey and of Redis.
+fn no_script(profile: Profile) -> ServerError {
+    error(match profile {
+        Profile::Redis72Plus => "NOSCRIPT No matching script.",
+        _ => "NOSCRIPT No matching script. Please use EVAL.",
+    })
 }
 
 /// The arguments are not what the script takes: a mistake of the caller.

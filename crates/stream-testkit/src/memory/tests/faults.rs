@@ -156,6 +156,7 @@ async fn denied_commands_get_the_text_of_their_generation() {
         "NOPERM this user has no permissions to run the 'xgroup' command or its subcommand",
         "NOPERM this user has no permissions to run the 'xgroup|create' command",
         "NOPERM User default has no permissions to run the 'xgroup|create' command",
+        "NOPERM User default has no permissions to run the 'xgroup|create' command",
     ];
     for (profile, text) in ALL.into_iter().zip(texts) {
         let server = MemoryServer::with_profile(profile);

@@ -13,7 +13,7 @@ use stream_redis::{Connection, Error, ReadBatch, ReadFrom, ReadProgress, ReadReq
 
 use super::{MemoryServer, Profile};
 
-const ALL: [Profile; 3] = [Profile::Redis62, Profile::Redis70, Profile::Redis72Plus];
+const ALL: [Profile; 4] = [Profile::Redis62, Profile::Redis70, Profile::Redis72Plus, Profile::Redis80Plus];
 
 fn key() -> StreamKey {
     StreamKey::new("s").unwrap()

@@ -88,10 +88,10 @@ async fn what_ends_a_waiting_group_read_differs_by_generation() {
     let replace: Change = |server| server.set_string("s");
     let destroy: Change = |server| assert!(server.destroy_group("s", "g"));
     let cases = [
-        (delete, [None, Some(unblocked), Some(no_key)]),
-        (flush, [None, Some(unblocked), Some(no_key)]),
-        (replace, [None, Some(unblocked), Some(wrong_type)]),
-        (destroy, [Some(no_group), Some(no_group), Some(no_key)]),
+        (delete, [None, Some(unblocked), Some(no_key), Some(no_key)]),
+        (flush, [None, Some(unblocked), Some(no_key), Some(no_key)]),
+        (replace, [None, Some(unblocked), Some(wrong_type), Some(wrong_type)]),
+        (destroy, [Some(no_group), Some(no_group), Some(no_key), Some(no_key)]),
     ];
     for (change, expected) in cases {
         for (profile, expected) in ALL.into_iter().zip(expected) {

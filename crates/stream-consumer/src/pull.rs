@@ -1,0 +1,178 @@
+//! [`Deliveries`]: entries as a stream, for those who own their loop.
+//!
+//! Underneath runs the same loop as for handlers; here the "handler" of an entry is whoever holds its [`PulledDelivery`].
+//! Its lease is renewed for as long as it is held. One that is dropped without a word is given back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use futures_util::Stream;
+use stream_core::{Entry, EntryId, Outcome};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::codec::{DecodeError, FromDelivery};
+use crate::delivery::{Context, Delivery};
+use crate::durable::{DrainReport, DurableConsumer};
+use crate::error::RunError;
+use crate::shutdown::Shutdown;
+use crate::work::{Begun, Outcomes, Work};
+
+/// An entry that was pulled. Say what became of it with [`settle`](Self::settle); dropped without a word, it is given back
+/// and handled again.
+#[derive(Debug)]
+#[must_use = "an entry that is dropped without a word is given back"]
+pub struct PulledDelivery {
+    delivery: Delivery,
+    context: Context,
+    settle: oneshot::Sender<Outcome>,
+}
+
+impl PulledDelivery {
+    /// The entry.
+    pub fn entry(&self) -> &Entry {
+        self.delivery.entry()
+    }
+
+    /// The entry's id.
+    pub fn id(&self) -> EntryId {
+        self.delivery.id()
+    }
+
+    /// What is known of this delivery, and whether it is still ours.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Decodes the entry with an extractor.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; the entry stays yours to settle, for example with [`Outcome::reject`].
+    pub fn extract<T: FromDelivery>(&self) -> Result<T, DecodeError> {
+        T::from_delivery(&self.delivery)
+    }
+
+    /// Says what became of the entry: done, to be tried again, to the dead letters, or given back.
+    pub fn settle(self, outcome: Outcome) {
+        // The consumer may have stopped meanwhile; then the entry was given back already.
+        let _ = self.settle.send(outcome);
+    }
+
+    /// [`settle`](Self::settle) with [`Outcome::Done`].
+    pub fn acknowledge(self) {
+        self.settle(Outcome::Done);
+    }
+}
+
+/// A stream of deliveries; made by [`DurableConsumer::deliveries`]. It ends when the consumer has stopped.
+///
+/// At most as many entries as the concurrency can be held at a time: settle them, or no more will come. Dropping the stream
+/// stops the consumer; [`stop`](Self::stop) waits for it and reports.
+#[derive(Debug)]
+pub struct Deliveries {
+    deliveries: mpsc::Receiver<PulledDelivery>,
+    shutdown: Shutdown,
+    run: Option<JoinHandle<Result<DrainReport, RunError>>>,
+}
+
+impl Deliveries {
+    /// The next delivery; `None` when the consumer has stopped, for the reason that [`stop`](Self::stop) tells.
+    pub async fn next(&mut self) -> Option<PulledDelivery> {
+        self.deliveries.recv().await
+    }
+
+    /// Stops gracefully: what is held may still be settled within the grace period.
+    ///
+    /// # Errors
+    /// Why the consumer had ended before, if it had.
+    ///
+    /// # Panics
+    /// When a task of the consumer panicked, which is a bug of the library.
+    pub async fn stop(mut self) -> Result<DrainReport, RunError> {
+        self.shutdown.stop();
+        // Entries that nobody took are given back by being dropped.
+        self.deliveries.close();
+        while self.deliveries.recv().await.is_some() {}
+        match self.run.take() {
+            Some(run) => run.await.expect("the consumer's own task does not panic"),
+            None => Ok(DrainReport::default()),
+        }
+    }
+}
+
+impl Stream for Deliveries {
+    type Item = PulledDelivery;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        self.deliveries.poll_recv(cx)
+    }
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.shutdown.stop();
+    }
+}
+
+impl DurableConsumer {
+    /// Consumes as a stream: the caller owns the loop, and settles each delivery.
+    ///
+    /// ```
+    /// # use stream_consumer::Consumer;
+    /// # async fn example(client: stream_redis::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut deliveries = Consumer::durable(&client).stream("orders").group("billing").build()?.deliveries();
+    /// while let Some(delivery) = deliveries.next().await {
+    ///     println!("{:?}", delivery.entry().get("data"));
+    ///     delivery.acknowledge();
+    /// #   break;
+    /// }
+    /// let report = deliveries.stop().await?;
+    /// # assert_eq!(report.stats.acknowledged, 1);
+    /// # Ok(())
+    /// # }
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # server.add("orders", [("data", "7")]);
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    /// #     .block_on(example(server.client())).unwrap();
+    /// ```
+    pub fn deliveries(self) -> Deliveries {
+        let (send, deliveries) = mpsc::channel(1);
+        let shutdown = Shutdown::new();
+        let turned = shutdown.clone();
+        let run = tokio::spawn(async move { self.run_work(&turned, Arc::new(Pull { send })).await });
+        Deliveries { deliveries, shutdown, run: Some(run) }
+    }
+}
+
+/// Gives each delivery to the puller and waits for its word.
+struct Pull {
+    send: mpsc::Sender<PulledDelivery>,
+}
+
+impl Work for Pull {
+    type Future = Pin<Box<dyn Future<Output = Outcomes> + Send>>;
+
+    fn batch(&self) -> usize {
+        1
+    }
+
+    fn begin(&self, deliveries: &[Delivery]) -> Begun<Self::Future> {
+        let Some(delivery) = deliveries.first() else { return Begun { future: None, undecodable: Vec::new() } };
+        let (settle, settled) = oneshot::channel();
+        let pulled = PulledDelivery {
+            context: delivery.context(),
+            delivery: Delivery::new(delivery.entry().clone(), delivery.attempt(), Arc::clone(&delivery.source)),
+            settle,
+        };
+        let send = self.send.clone();
+        let future = async move {
+            if send.send(pulled).await.is_err() {
+                return Outcomes::All(Outcome::Release);
+            }
+            Outcomes::All(settled.await.unwrap_or(Outcome::Release))
+        };
+        Begun { future: Some(Box::pin(future)), undecodable: Vec::new() }
+    }
+}

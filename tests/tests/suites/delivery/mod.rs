@@ -1,0 +1,3 @@
+//! What is delivered how often, to whom, and at which attempt.
+
+mod exact;

@@ -1,0 +1,7 @@
+//! The integration suites: durable consumers through the facade, on every server of the matrix, and exact ones on the
+//! in-memory server with paused time.
+
+mod delivery;
+mod memory;
+mod recovery;
+mod stopping;

@@ -1,0 +1,3 @@
+//! What is lost and comes back: connections, servers, groups, streams, owners.
+
+mod exact;

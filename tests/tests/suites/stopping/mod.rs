@@ -1,0 +1,3 @@
+//! Stopping in every state: in time, nothing lost, no attempt burned.
+
+mod exact;
