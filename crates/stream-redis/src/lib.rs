@@ -9,6 +9,7 @@ mod error;
 mod fenced;
 mod greeting;
 mod options;
+mod publisher;
 mod reader;
 mod recovery;
 mod request;
@@ -24,6 +25,7 @@ pub use fenced::{Fenced, Owner, Taken};
 pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Protocol};
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
+pub use publisher::{PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed};
 pub use recovery::Recovery;
 pub use request::Request;
 pub use value::Value;

@@ -44,7 +44,7 @@ impl Trim {
         Self { to: TrimTo::MaxLen(length), precision: Precision::Approximate { limit: None } }
     }
 
-    pub(super) fn push(&self, request: Request) -> Request {
+    pub(crate) fn push(&self, request: Request) -> Request {
         let request = request.arg(match self.to {
             TrimTo::MaxLen(_) => "MAXLEN",
             TrimTo::MinId(_) => "MINID",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-use super::{ConnectOptions, ConnectOptionsBuilder, DEFAULT_PORT, Keepalive, Protocol, config};
+use super::{ConnectOptions, ConnectOptionsBuilder, DEFAULT_PORT, Keepalive, Protocol, TlsOptions, config};
 use crate::Error;
 
 const SCHEMES: &str = "redis, rediss, redis+unix, unix, valkey, valkeys, valkey+unix";
@@ -68,18 +68,13 @@ fn unix(url: &Url) -> Result<ConnectOptionsBuilder, Error> {
 #[cfg(feature = "rustls")]
 fn tls(url: &Url) -> Result<ConnectOptionsBuilder, Error> {
     let (builder, tls) = Parameters::of(url, true)?.apply(tcp(url)?)?;
-    Ok(builder.tls(tls))
+    Ok(builder.tls(tls.unwrap_or_default()))
 }
 
 #[cfg(not(feature = "rustls"))]
 fn tls(_: &Url) -> Result<ConnectOptionsBuilder, Error> {
     Err(config("rediss:// needs TLS, which this build does not have: enable the feature `rustls`"))
 }
-
-#[cfg(feature = "rustls")]
-type Tls = super::TlsOptions;
-#[cfg(not(feature = "rustls"))]
-type Tls = ();
 
 /// The parameters after `?`, each known and given once.
 struct Parameters(Vec<(String, String)>);
@@ -107,9 +102,9 @@ impl Parameters {
         Ok(Self(seen))
     }
 
-    fn apply(self, mut builder: ConnectOptionsBuilder) -> Result<(ConnectOptionsBuilder, Tls), Error> {
-        #[cfg_attr(not(feature = "rustls"), allow(unused_mut))]
-        let mut tls = Tls::default();
+    fn apply(self, mut builder: ConnectOptionsBuilder) -> Result<(ConnectOptionsBuilder, Option<TlsOptions>), Error> {
+        #[cfg_attr(not(feature = "rustls"), allow(unused_mut, reason = "set by parameters for TLS only"))]
+        let mut tls = None;
         for (name, value) in self.0 {
             let twice = |there: bool| {
                 let message = format!("`{name}` is given before and after the `?` of the URL");
@@ -140,7 +135,7 @@ impl Parameters {
                 }
                 #[cfg(feature = "rustls")]
                 tls_name => {
-                    tls = tls.set(tls_name, value)?;
+                    tls = Some(tls.unwrap_or_else(TlsOptions::new).set(tls_name, value)?);
                     builder
                 }
                 #[cfg(not(feature = "rustls"))]

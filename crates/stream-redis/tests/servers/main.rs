@@ -3,6 +3,8 @@
 
 mod capability;
 mod connect;
+mod publisher;
+mod reader;
 mod support;
 #[cfg(feature = "rustls")]
 mod tls;
