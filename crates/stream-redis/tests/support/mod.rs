@@ -16,7 +16,7 @@ use stream_redis::{Connection, Error, ErrorKind, Request, ServerError, Value};
 /// A server of its own, ended when dropped.
 pub(crate) struct Server {
     pub(crate) name: String,
-    port: u16,
+    pub(crate) port: u16,
     child: Child,
     _folder: tempfile::TempDir,
 }
