@@ -20,6 +20,8 @@ pub(super) struct Db {
     pub(super) signals: VecDeque<Signal>,
     /// Hashes of the scripts that were loaded.
     pub(super) scripts: BTreeSet<String>,
+    /// Commands that the access control list forbids, in capitals.
+    pub(super) denied: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -53,8 +55,8 @@ pub(super) enum Change {
 
 impl Db {
     pub(super) fn new(profile: Profile) -> Self {
-        let (keys, signals, scripts) = Default::default();
-        Self { profile, now: 0, keys, signals, scripts }
+        let (keys, signals, scripts, denied) = Default::default();
+        Self { profile, now: 0, keys, signals, scripts, denied }
     }
 
     pub(super) fn signal(&mut self, key: &Bytes, change: Change) {

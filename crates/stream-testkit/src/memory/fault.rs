@@ -73,6 +73,11 @@ impl Label {
         Self { name: "CONNECT".to_owned(), acl: "connect".to_owned() }
     }
 
+    /// Whether one of the patterns means this command.
+    pub(super) fn is_denied(&self, denied: &[String]) -> bool {
+        denied.iter().any(|pattern| self.matches(pattern))
+    }
+
     /// Whether `pattern` means this command: its whole name, its first word or its second, or `*` for any command.
     fn matches(&self, pattern: &str) -> bool {
         match self.name.split_once(' ') {
@@ -88,7 +93,6 @@ impl Label {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     rules: Vec<Rule>,
-    denied: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -103,16 +107,8 @@ impl Faults {
         self.rules.push(Rule { pattern: pattern.to_ascii_uppercase(), fault, once });
     }
 
-    pub(super) fn deny(&mut self, pattern: &str) {
-        self.denied.push(pattern.to_ascii_uppercase());
-    }
-
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    pub(super) fn denies(&self, label: &Label) -> bool {
-        self.denied.iter().any(|pattern| label.matches(pattern))
+        self.rules.clear();
     }
 
     /// The first rule for the command; used up if it was for one time.

@@ -96,11 +96,6 @@ impl Group {
         consumer.pending.len()
     }
 
-    /// Whether `name` owns `id`.
-    pub(super) fn owns(&self, name: &[u8], id: EntryId) -> bool {
-        self.pending.get(&id).is_some_and(|pending| pending.consumer == name)
-    }
-
     /// Moves on to `id`, which is about to be delivered.
     pub(super) fn advance(&mut self, id: EntryId, stream: Facts, profile: Profile) {
         if id <= self.last_id {
@@ -121,12 +116,11 @@ impl Group {
 
     /// Entries that were not delivered to anybody yet, where the server knows it.
     pub(super) fn lag(&self, stream: Facts, profile: Profile) -> Option<i64> {
-        let repaired = profile.has_repaired_lag();
         let added = stream.added as i64;
-        if stream.added == 0 || (repaired && stream.len == 0) {
+        if stream.added == 0 || (profile.has_repaired_lag() && stream.len == 0) {
             return Some(0);
         }
-        if repaired && self.last_id < stream.first && stream.max_deleted < stream.first {
+        if profile.has_repaired_lag() && self.last_id < stream.first && stream.max_deleted < stream.first {
             return Some(stream.len as i64);
         }
         match self.entries_read {
@@ -141,7 +135,7 @@ fn has_tombstones(stream: Facts, from: EntryId, profile: Profile) -> bool {
     if stream.len == 0 || stream.max_deleted == EntryId::ZERO {
         return false;
     }
-    if !profile.has_repaired_lag() && stream.first > stream.max_deleted {
+    if profile < Profile::Redis72Plus && stream.first > stream.max_deleted {
         return false;
     }
     from <= stream.max_deleted

@@ -115,6 +115,17 @@ pub(super) fn no_permission(name: &str, profile: Profile) -> ServerError {
     })
 }
 
+/// The same for a command that a script calls. Redis 6.2 puts a line number there, which says nothing here.
+pub(super) fn no_permission_in_script(name: &str, profile: Profile) -> ServerError {
+    error(&match profile {
+        Profile::Redis62 => {
+            "@user_script: 1: The user executing the script can't run this command or subcommand".to_owned()
+        }
+        Profile::Redis70 => "ERR The user executing the script can't run this command or subcommand".to_owned(),
+        _ => format!("ERR ACL failure in script: User default has no permissions to run the '{name}' command"),
+    })
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

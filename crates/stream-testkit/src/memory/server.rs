@@ -189,7 +189,8 @@ impl MemoryServer {
     }
 
     /// How often each command was carried out or refused, by its name in capitals: `XADD`, `XGROUP CREATE`,
-    /// `EVALSHA RENEW`; `CONNECT` counts connections that were asked for.
+    /// `EVALSHA RENEW`; `CONNECT` counts connections that were asked for. What a script calls is not
+    /// counted by itself.
     pub fn commands(&self) -> BTreeMap<String, u64> {
         self.shared.with(|state| state.counts.clone())
     }
@@ -267,14 +268,18 @@ impl MemoryServer {
         self.shared.with(|state| state.faults.add(command, fault, false));
     }
 
-    /// Forbids a command, as an access control list does: it fails with the profile's `NOPERM` text.
+    /// Forbids a command, as an access control list does: it fails with the profile's `NOPERM` text, and inside of
+    /// scripts as it does there.
     pub fn deny(&self, command: &str) {
-        self.shared.with(|state| state.faults.deny(command));
+        self.shared.with(|state| state.db.denied.push(command.to_ascii_uppercase()));
     }
 
     /// Forgets all faults and allows all commands. A connection that hangs goes on hanging.
     pub fn clear_faults(&self) {
-        self.shared.with(|state| state.faults.clear());
+        self.shared.with(|state| {
+            state.faults.clear();
+            state.db.denied.clear();
+        });
     }
 
     /// Forgets the scripts, as a restart or a failover does: the next `EVALSHA` fails with `NOSCRIPT`.

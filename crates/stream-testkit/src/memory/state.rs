@@ -250,7 +250,7 @@ impl State {
                 return false;
             }
         };
-        if self.faults.denies(&label) {
+        if label.is_denied(&self.db.denied) {
             self.answer(id, ticket, Err(no_permission(&label.acl, self.db.profile)), fate);
             return true;
         }

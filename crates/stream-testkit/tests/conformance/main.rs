@@ -11,24 +11,27 @@ use std::sync::Arc;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use stream_core::StreamKey;
+use stream_redis::command::Script;
 use stream_redis::{Client, Connection, Request};
 use stream_testkit::memory::Profile;
 use stream_testkit::{Flavor, MemoryServer, RealServer, ServerOptions, ServerVersion, matrix};
 
 use compare::normalise;
-use operation::{Names, compile, operations};
+use operation::{Bounds, Names, compile, operations};
 
 /// Sequences per server unless told otherwise; about 9000 commands.
 const CASES: u32 = 256;
 
 /// All commands that are sent; a request wants a name that lives for ever.
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 26] = [
     "DEL",
+    "EVAL",
     "EVALSHA",
     "EXISTS",
     "GET",
     "NOSUCHCOMMAND",
     "PING",
+    "SCRIPT",
     "SET",
     "TIME",
     "TYPE",
@@ -92,16 +95,14 @@ fn the_model_answers_as_real_servers_do() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
     for binary in matrix::all() {
         let pair = runtime.block_on(Pair::start(&binary));
-        let names = Names { keys: ["s", "t"].map(|key| pair.real.fresh_key(key)) };
-        // Redis 8.6 caps counters that are greater than the stream can have, which no other server does.
-        let caps = pair.real.flavor() == Flavor::Redis && pair.real.version() >= ServerVersion::new(8, 2, 0);
-        let max_read = if caps { 0 } else { 8 };
+        let names = Names { keys: ["s", "t"].map(|key| pair.real.fresh_key(key)), dead: pair.real.fresh_key("dead") };
+        let bounds = bounds(&pair.real);
         let config =
             Config { cases: Config::default().cases.max(CASES), failure_persistence: None, ..Config::default() };
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
         let mut commands = 0;
         let counter = std::cell::Cell::new(0);
-        let result = TestRunner::new_with_rng(config, rng).run(&operations(max_read), |operations| {
+        let result = TestRunner::new_with_rng(config, rng).run(&operations(bounds), |operations| {
             let script = compile(&operations, &names);
             counter.set(counter.get() + script.len());
             runtime.block_on(check(&pair, &names, &script))
@@ -114,14 +115,30 @@ fn the_model_answers_as_real_servers_do() {
     }
 }
 
+fn bounds(server: &RealServer) -> Bounds {
+    let (flavor, version) = (server.flavor(), server.version());
+    Bounds {
+        max_read: if flavor == Flavor::Redis && version >= ServerVersion::new(8, 2, 0) { 0 } else { 8 },
+        plus: flavor == Flavor::Redis || version >= ServerVersion::new(9, 0, 0),
+    }
+}
+
+fn load_scripts() -> impl Iterator<Item = Request> {
+    Script::all().iter().map(|script| Request::new("SCRIPT LOAD").arg(script.source()))
+}
+
 /// Sends the commands to both and compares what comes back.
 async fn check(pair: &Pair, names: &Names, script: &[Vec<Vec<u8>>]) -> Result<(), TestCaseError> {
     let model = MemoryServer::with_profile(pair.profile);
     let requests: Vec<Request> = script.iter().map(|args| request(args)).collect();
     let real = pair.connect_real().await;
-    real.send(&names.keys.each_ref().map(|key| Request::new("DEL").arg(key))).await.expect("keys can be deleted");
+    let keys = names.keys.iter().chain([&names.dead]);
+    let setup: Vec<Request> = keys.map(|key| Request::new("DEL").arg(key)).chain(load_scripts()).collect();
+    real.send(&setup).await.expect("keys can be deleted");
     let expected = real.send(&requests).await.expect("the real server answers");
-    let actual = pair.connect_model(&model).await.send(&requests).await.expect("the model answers");
+    let connection = pair.connect_model(&model).await;
+    connection.send(&setup).await.expect("the model answers");
+    let actual = connection.send(&requests).await.expect("the model answers");
     for (index, (expected, actual)) in expected.into_iter().zip(actual).enumerate() {
         let args = &script[index];
         let (expected, actual) = (normalise(args, expected), normalise(args, actual));

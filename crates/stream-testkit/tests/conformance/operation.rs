@@ -4,10 +4,13 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
+use stream_redis::command::Script;
 
 /// Keys that the commands are about.
 pub(crate) struct Names {
     pub(crate) keys: [String; 2],
+    /// The dead letters, whose ids come from the clock.
+    pub(crate) dead: String,
 }
 
 /// Something to do; `key` is an index, an id a number below [`IDS`].
@@ -23,9 +26,17 @@ pub(crate) enum Operation {
 const IDS: u64 = 24;
 const FIELDS: [&str; 6] = ["f", "v", "n", "17", "long-name", "a value that is a bit longer"];
 
-/// `max_read` bounds the counters given with `ENTRIESREAD`.
-pub(crate) fn operations(max_read: i64) -> impl Strategy<Value = Vec<Operation>> {
-    prop::collection::vec(operation(max_read), 5..60)
+/// What is left out because servers of one generation differ in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Bounds the counters given with `ENTRIESREAD`: Redis 8.6 caps those that the stream cannot have reached.
+    pub(crate) max_read: i64,
+    /// `XREAD` with the id `+`: Valkey 8.1 answers an empty stream with an error of its own.
+    pub(crate) plus: bool,
+}
+
+pub(crate) fn operations(bounds: Bounds) -> impl Strategy<Value = Vec<Operation>> {
+    prop::collection::vec(operation(bounds), 5..60)
 }
 
 /// The commands of a sequence, with a look at everything at the end.
@@ -33,6 +44,7 @@ pub(crate) fn compile(operations: &[Operation], names: &Names) -> Vec<Vec<Vec<u8
     let mut last = [0, 0];
     let mut commands: Vec<Vec<String>> =
         operations.iter().map(|operation| command(operation, names, &mut last)).collect();
+    commands.push(vec!["XLEN".to_owned(), names.dead.clone()]);
     for key in &names.keys {
         let mut look = |args: &str| commands.push(args.split(' ').map(|arg| arg.replace("KEY", key)).collect());
         look("XINFO STREAM KEY");
@@ -63,37 +75,46 @@ fn command(operation: &Operation, names: &Names, last: &mut [u64; 2]) -> Vec<Str
             let replace = |arg: &String| match arg.as_str() {
                 "KEY" => names.keys[*key].clone(),
                 "OTHER" => names.keys[other].clone(),
-                arg => arg.to_owned(),
+                "DEAD" => names.dead.clone(),
+                arg => script(arg).unwrap_or_else(|| arg.to_owned()),
             };
             args.iter().map(replace).collect()
         }
     }
 }
 
+/// The source for `SOURCE:name`, the hash for `HASH:name`.
+fn script(arg: &str) -> Option<String> {
+    let (what, name) = arg.split_once(':')?;
+    let script = Script::all().iter().find(|script| script.name() == name)?;
+    Some(if what == "HASH" { script.sha() } else { script.source() }.to_owned())
+}
+
 fn id(number: u64) -> String {
     format!("{}-{}", number / 3 + 1, number % 3)
 }
 
-fn operation(max_read: i64) -> impl Strategy<Value = Operation> {
+fn operation(bounds: Bounds) -> impl Strategy<Value = Operation> {
     let add = (0..2usize, 0..3u64, 1..3usize, trim(), prop::bool::weighted(0.1));
     let add =
         add.prop_map(|(key, step, fields, trim, no_mkstream)| Operation::Add { key, step, fields, trim, no_mkstream });
-    let command = (0..2usize, args(max_read)).prop_map(|(key, args)| Operation::Command { key, args });
+    let command = (0..2usize, args(bounds)).prop_map(|(key, args)| Operation::Command { key, args });
     prop_oneof![2 => add, 7 => command]
 }
 
-fn args(max_read: i64) -> impl Strategy<Value = Vec<String>> {
+fn args(bounds: Bounds) -> impl Strategy<Value = Vec<String>> {
     prop_oneof![
         8 => read_new(),
         3 => read_history(),
-        2 => read_tail(),
+        2 => read_tail(bounds.plus),
         4 => (group(), ids()).prop_map(|(group, ids)| words("XACK KEY", [vec![group], ids])),
         4 => claim(),
         4 => autoclaim(),
         3 => pending(),
         2 => ids().prop_map(|ids| words("XDEL KEY", [ids])),
         1 => trim_strategy().prop_map(|trim| words("XTRIM KEY", [trim])),
-        4 => group_command(max_read),
+        4 => group_command(bounds.max_read),
+        5 => scripts(),
         3 => info(),
         2 => range(),
         1 => whole_key(),
@@ -171,8 +192,9 @@ fn read_history() -> impl Strategy<Value = Vec<String>> {
     )
 }
 
-fn read_tail() -> impl Strategy<Value = Vec<String>> {
-    let start = prop_oneof![3 => some_id(), 1 => Just("$".to_owned()), 1 => Just("0".to_owned())];
+fn read_tail(plus: bool) -> impl Strategy<Value = Vec<String>> {
+    let start =
+        prop_oneof![3 => some_id(), 1 => select(vec!["$", "0", if plus { "+" } else { "$" }]).prop_map(str::to_owned)];
     (count(), start.clone(), start, any::<bool>()).prop_map(|(count, start, second, both)| {
         let streams = if both { format!("STREAMS KEY OTHER {start} {second}") } else { format!("STREAMS KEY {start}") };
         words("XREAD", [count, split(&streams)])
@@ -225,6 +247,29 @@ fn group_command(max_read: i64) -> impl Strategy<Value = Vec<String>> {
     ]
 }
 
+fn scripts() -> impl Strategy<Value = Vec<String>> {
+    let how = select(vec!["EVALSHA HASH", "EVAL SOURCE"]);
+    // The library passes ids in ascending order, each once.
+    let ids = prop::collection::btree_set(0..IDS, 0..5).prop_map(|ids| ids.into_iter().map(id).collect::<Vec<_>>());
+    let pairs = prop::collection::btree_map(0..IDS, 0..5u64, 0..5).prop_map(|pairs| {
+        pairs.into_iter().flat_map(|(number, count)| [id(number), count.to_string()]).collect::<Vec<_>>()
+    });
+    let letter = (some_id(), select(vec!["0", "1", "100"]))
+        .prop_map(|(id, max_len)| [vec![id, max_len.to_owned()], split("f v n 17")].concat());
+    let call = prop_oneof![
+        2 => ids.clone().prop_map(|ids| ("renew 1 KEY", ids)),
+        2 => ids.prop_map(|ids| ("acknowledge 1 KEY", ids)),
+        2 => pairs.clone().prop_map(|pairs| ("hand_back 1 KEY", [vec!["3600000".to_owned()], pairs].concat())),
+        3 => (select(vec!["0", "1"]), pairs)
+            .prop_map(|(bodies, pairs)| ("take 1 KEY", [vec![bodies.to_owned()], pairs].concat())),
+        2 => letter.prop_map(|args| ("dead_letter 2 KEY DEAD", args)),
+        2 => Just(("remove_consumer 1 KEY", Vec::new())),
+        1 => Just(("dead_letter 2 KEY DEAD", split("1-0 0"))),
+    ];
+    (how, group(), consumer(), call)
+        .prop_map(|(how, group, consumer, (call, rest))| words(&format!("{how}:{call}"), [vec![group, consumer], rest]))
+}
+
 fn info() -> impl Strategy<Value = Vec<String>> {
     prop_oneof![
         1 => Just(split("XINFO STREAM KEY")),
@@ -239,7 +284,17 @@ fn range() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn whole_key() -> impl Strategy<Value = Vec<String>> {
-    select(vec!["XLEN KEY", "XLEN KEY", "EXISTS KEY OTHER", "TYPE KEY", "DEL KEY", "SET KEY text"]).prop_map(split)
+    select(vec![
+        "XLEN KEY",
+        "XLEN KEY",
+        "EXISTS KEY OTHER",
+        "TYPE KEY",
+        "DEL KEY",
+        "SET KEY text",
+        "SET DEAD text",
+        "DEL DEAD",
+    ])
+    .prop_map(split)
 }
 
 /// Commands that servers refuse, each in its own words.
@@ -273,6 +328,8 @@ fn mistake() -> impl Strategy<Value = Vec<String>> {
         "XRANGE KEY 18446744073709551616 +",
         "XREADGROUP GROUP g a STREAMS KEY $",
         "XREADGROUP GROUP g a STREAMS KEY x",
+        "XREADGROUP GROUP g a STREAMS KEY +",
+        "XREADGROUP GROUP g a STREAMS KEY -",
         "XREADGROUP GROUP g a STREAMS KEY OTHER >",
         "XREADGROUP GROUP g a COUNT x STREAMS KEY >",
         "XREADGROUP GROUP g a BLOCK -1 STREAMS KEY >",

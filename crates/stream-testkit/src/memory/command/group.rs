@@ -29,7 +29,8 @@ pub(super) fn xgroup(db: &mut Db, args: &[Bytes]) -> Reply {
             let name = String::from_utf8_lossy(&args[1]);
             return Err(error(&format!("ERR unknown subcommand '{name}'. Try XGROUP HELP.")));
         }
-        _ => return Err(wrong()),
+        // Redis 6.2 looks the key up before it finds that there is no such subcommand.
+        _ => -2,
     };
     need_sub(args, arity, profile)?;
     if args.len() < 4 {

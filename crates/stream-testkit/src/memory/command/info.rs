@@ -22,7 +22,8 @@ pub(super) fn xinfo(db: &mut Db, args: &[Bytes]) -> Reply {
             let name = String::from_utf8_lossy(&args[1]);
             return Err(error(&format!("ERR unknown subcommand '{name}'. Try XINFO HELP.")));
         }
-        _ => return Err(subcommand_syntax("XINFO", &args[1], profile)),
+        // Redis 6.2 looks the key up before it finds that there is no such subcommand.
+        _ => -2,
     };
     need_sub(args, arity, profile)?;
     let Some(key) = args.get(2) else { return Err(subcommand_syntax("XINFO", &args[1], profile)) };

@@ -167,9 +167,7 @@ impl Read {
                 Ok(From::After(last))
             }
             (b"+", true) if db.profile >= Profile::Redis72Plus => Err(meaningless('+')),
-            (b"+", false) if db.profile >= Profile::Redis72Plus => {
-                Ok(From::After(last.predecessor().unwrap_or(EntryId::ZERO)))
-            }
+            (b"+", false) if db.profile >= Profile::Redis72Plus => Ok(before_last(stream, db.profile)),
             (b">", true) => Ok(From::New),
             (b">", false) => Err(error(
                 "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
@@ -266,16 +264,21 @@ fn after(stream: &Stream, id: EntryId, limit: usize) -> Vec<Value> {
     id.successor().map_or_else(Vec::new, |start| entries(stream, start, EntryId::MAX, limit, false))
 }
 
+/// `+`: just before the last entry. Redis looks for one that is there, Valkey goes by the last id ever given.
+fn before_last(stream: Option<&Stream>, profile: Profile) -> From {
+    let Some(stream) = stream else { return From::After(EntryId::ZERO) };
+    let last = if profile >= Profile::Redis80Plus { stream.last() } else { Some(stream.last_id) };
+    From::After(last.and_then(EntryId::predecessor).unwrap_or(stream.last_id))
+}
+
 fn unbalanced(grouped: bool, profile: Profile) -> ServerError {
-    error(match (profile >= Profile::Redis72Plus, grouped) {
-        (false, _) => "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
-        (true, true) => {
-            "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified."
-        }
-        (true, false) => {
-            "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
-        }
-    })
+    let (command, id) = match (profile, grouped) {
+        (Profile::Redis62 | Profile::Redis70, _) => ("XREAD", "ID or '$'"),
+        (_, true) => ("'xreadgroup'", "ID or '>'"),
+        (Profile::Redis72Plus, false) => ("'xread'", "ID or '$'"),
+        (Profile::Redis80Plus, false) => ("'xread'", "ID, '+', or '$'"),
+    };
+    error(&format!("ERR Unbalanced {command} list of streams: for each stream key an {id} must be specified."))
 }
 
 fn meaningless(id: char) -> ServerError {

@@ -1,30 +1,27 @@
-//! `EVAL`, `EVALSHA` and `SCRIPT`: the scripts of the library, carried out natively with what their commands would do.
+//! `EVAL`, `EVALSHA` and `SCRIPT`: the scripts of the library, each carried out as the commands that it calls.
+//!
+//! What must stay true: every function here does what the Lua source of the same name does, step by step; the
+//! conformance test runs both.
 
 use bytes::Bytes;
-use stream_core::EntryId;
 use stream_redis::{ServerError, Value};
 
-use super::super::args::{int, strict_id};
+use super::super::args::int;
 use super::super::db::Db;
+use super::super::fault::Label;
 use super::super::profile::Profile;
-use super::super::reply::{Reply, count, error, id_value, no_key_or_group, not_an_integer, ok};
+use super::super::reply::{Reply, count, error, no_permission_in_script, not_an_integer, ok, syntax};
 use super::super::script::{Known, find, hash};
-use super::{append, claim, pending};
 
 pub(super) fn eval(db: &mut Db, args: &[Bytes]) -> Reply {
-    let script =
-        find(false, &args[1]).ok_or_else(|| error("ERR the in-memory server knows only the library's scripts"))?;
+    let script = find(false, &args[1]).ok_or_else(foreign)?;
     db.scripts.insert(hash(script));
     run(db, script, args)
 }
 
 pub(super) fn evalsha(db: &mut Db, args: &[Bytes]) -> Reply {
-    let profile = db.profile;
-    let missing = || no_script(profile);
-    let script = find(true, &args[1]).ok_or_else(missing)?;
-    if !db.scripts.contains(&hash(script)) {
-        return Err(missing());
-    }
+    let script = find(true, &args[1]).filter(|script| db.scripts.contains(&hash(script)));
+    let script = script.ok_or_else(|| no_script(db.profile))?;
     run(db, script, args)
 }
 
@@ -32,8 +29,7 @@ pub(super) fn evalsha(db: &mut Db, args: &[Bytes]) -> Reply {
 pub(super) fn script(db: &mut Db, args: &[Bytes]) -> Reply {
     match args[1].to_ascii_lowercase().as_slice() {
         b"load" if args.len() == 3 => {
-            let script = find(false, &args[2]);
-            let script = script.ok_or_else(|| error("ERR the in-memory server knows only the library's scripts"))?;
+            let script = find(false, &args[2]).ok_or_else(foreign)?;
             db.scripts.insert(hash(script));
             Ok(Value::bulk(hash(script)))
         }
@@ -45,7 +41,7 @@ pub(super) fn script(db: &mut Db, args: &[Bytes]) -> Reply {
             db.scripts.clear();
             Ok(ok())
         }
-        _ => Err(error("ERR unknown subcommand. Try SCRIPT HELP.")),
+        _ => Err(syntax()),
     }
 }
 
@@ -57,145 +53,163 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
     }
     let (keys, args) = args[3..].split_at(keys);
     let ([key, ..], [group, consumer, rest @ ..]) = (keys, args) else { return Err(broken()) };
-    let call = Call { key, group, consumer };
-    if db.group(key, group)?.is_none() {
-        return Err(no_key_or_group(key, group));
-    }
+    let mut call = Call { db, key, group, consumer };
     match script.name() {
-        "renew" => call.renew(db, rest),
-        "hand_back" => call.hand_back(db, rest),
-        "take" => call.take(db, rest),
-        "acknowledge" => call.acknowledge(db, rest),
-        "dead_letter" => call.dead_letter(db, keys.get(1).ok_or_else(broken)?, rest),
-        "remove_consumer" => call.remove_consumer(db),
-        _ => Err(broken()),
+        "renew" => call.renew(rest),
+        "hand_back" => call.hand_back(rest),
+        "take" => call.take(rest),
+        "acknowledge" => call.acknowledge(rest),
+        "dead_letter" => call.dead_letter(keys.get(1).ok_or_else(broken)?, rest),
+        "remove_consumer" => call.remove_consumer(),
+        _ => Err(foreign()),
     }
 }
 
-/// What every script is about.
-#[derive(Clone, Copy)]
+/// One run of a script.
 struct Call<'a> {
+    db: &'a mut Db,
     key: &'a Bytes,
     group: &'a Bytes,
     consumer: &'a Bytes,
 }
 
 impl Call<'_> {
-    fn renew(self, db: &mut Db, ids: &[Bytes]) -> Reply {
-        let (own, lost) = self.split(db, ids)?;
+    fn renew(&mut self, ids: &[Bytes]) -> Reply {
+        let ([first, ..], [.., last]) = (ids, ids) else { return Ok(Value::Array(Vec::new())) };
+        let own = first_columns(self.pending(first, last, i64::MAX)?);
+        let (own, lost): (Vec<Bytes>, Vec<Bytes>) = ids.iter().cloned().partition(|id| own.contains(id));
         if !own.is_empty() {
-            self.claim(db, &own, &["JUSTID"])?;
+            self.claim(&own, &["JUSTID"])?;
         }
         Ok(texts(lost))
     }
 
-    fn hand_back(self, db: &mut Db, args: &[Bytes]) -> Reply {
+    fn hand_back(&mut self, args: &[Bytes]) -> Reply {
         let (idle, pairs) = args.split_first().ok_or_else(broken)?;
         let mut handed_back = 0;
-        for (id, deliveries) in pairs_of(pairs)? {
-            if self.owns(db, id)? {
-                let (idle, deliveries) = (utf8(idle)?, utf8(deliveries)?);
-                self.claim(db, std::slice::from_ref(id), &["IDLE", idle, "RETRYCOUNT", deliveries, "JUSTID"])?;
-                handed_back += 1;
+        for [id, deliveries] in pairs.as_chunks::<2>().0 {
+            if self.owns(id)? {
+                let options = ["IDLE", utf8(idle)?, "RETRYCOUNT", utf8(deliveries)?, "JUSTID"];
+                handed_back += elements(self.claim(std::slice::from_ref(id), &options)?).len();
             }
         }
         Ok(count(handed_back))
     }
 
-    fn take(self, db: &mut Db, args: &[Bytes]) -> Reply {
-        let (want_body, pairs) = args.split_first().ok_or_else(broken)?;
-        let mut replies = Vec::new();
-        for (id, deliveries) in pairs_of(pairs)? {
-            replies.push(if !self.owns(db, id)? {
-                Value::Int(0)
-            } else if !self.is_there(db, id)? {
-                self.forget(db, id)?;
-                Value::Int(-1)
+    fn take(&mut self, args: &[Bytes]) -> Reply {
+        let (bodies, pairs) = args.split_first().ok_or_else(broken)?;
+        let bodies = bodies.as_ref() == b"1";
+        let mut taken = Vec::new();
+        for [id, deliveries] in pairs.as_chunks::<2>().0 {
+            if !self.owns(id)? {
+                taken.push(Value::Int(0));
+                continue;
+            }
+            let options = ["RETRYCOUNT", utf8(deliveries)?, "JUSTID"];
+            let found = if bodies {
+                self.claim(std::slice::from_ref(id), &options[..2])?
             } else {
-                let reply = self.claim(db, std::slice::from_ref(id), &["RETRYCOUNT", utf8(deliveries)?])?;
-                match reply {
-                    Value::Array(mut entries) if want_body.as_ref() == b"1" => entries.pop().unwrap_or(Value::Int(-1)),
-                    _ => Value::Int(1),
+                self.command(&[b"XRANGE", self.key.clone().as_ref(), id, id, b"COUNT", b"1"])?
+            };
+            taken.push(match elements(found).into_iter().next() {
+                None | Some(Value::Nil) => {
+                    self.acknowledge_one(id)?;
+                    Value::Int(-1)
+                }
+                Some(entry) if bodies => entry,
+                Some(_) => {
+                    self.claim(std::slice::from_ref(id), &options)?;
+                    Value::Int(1)
                 }
             });
         }
-        Ok(Value::Array(replies))
+        Ok(Value::Array(taken))
     }
 
-    fn acknowledge(self, db: &mut Db, ids: &[Bytes]) -> Reply {
-        let (own, lost) = self.split(db, ids)?;
-        for id in &own {
-            self.forget(db, id)?;
+    fn acknowledge(&mut self, ids: &[Bytes]) -> Reply {
+        let (mut own, mut lost) = (Vec::new(), Vec::new());
+        for id in ids {
+            if self.owns(id)? { own.push(id) } else { lost.push(id.clone()) }
+        }
+        for id in own {
+            self.acknowledge_one(id)?;
         }
         Ok(texts(lost))
     }
 
-    fn dead_letter(self, db: &mut Db, dead: &Bytes, args: &[Bytes]) -> Reply {
+    fn dead_letter(&mut self, dead: &Bytes, args: &[Bytes]) -> Reply {
         let [id, max_len, fields @ ..] = args else { return Err(broken()) };
-        if !self.owns(db, id)? {
+        if !self.owns(id)? {
             return Ok(Value::Nil);
         }
-        let mut add = vec![Bytes::from_static(b"XADD"), dead.clone()];
+        let mut add: Vec<&[u8]> = vec![b"XADD", dead];
         if max_len.as_ref() != b"0" {
-            add.extend([Bytes::from_static(b"MAXLEN"), max_len.clone()]);
+            add.extend([b"MAXLEN", b"~".as_slice(), max_len]);
         }
-        add.push(Bytes::from_static(b"*"));
-        add.extend_from_slice(fields);
-        let reply = append::xadd(db, &add)?;
-        self.forget(db, id)?;
+        add.push(b"*");
+        add.extend(fields.iter().map(Bytes::as_ref));
+        let reply = self.command(&add)?;
+        self.acknowledge_one(id)?;
         Ok(reply)
     }
 
-    fn remove_consumer(self, db: &mut Db) -> Reply {
-        let removed = db.group_mut(self.key, self.group)?.is_some_and(|group| {
-            let empty = group.consumers.get(self.consumer).is_some_and(|consumer| consumer.pending.is_empty());
-            if empty {
-                group.delete_consumer(self.consumer);
-            }
-            empty
-        });
-        Ok(Value::Int(i64::from(removed)))
-    }
-
-    /// Splits ids into own ones and others.
-    fn split(self, db: &Db, ids: &[Bytes]) -> Result<(Vec<Bytes>, Vec<Bytes>), ServerError> {
-        let (mut own, mut lost) = (Vec::new(), Vec::new());
-        for id in ids {
-            if self.owns(db, id)? { own.push(id.clone()) } else { lost.push(id.clone()) }
+    fn remove_consumer(&mut self) -> Reply {
+        let (key, group, consumer) = (self.key, self.group, self.consumer);
+        self.command(&[b"XINFO", b"CONSUMERS", key, group])?;
+        let consumers = self.db.group(key, group)?.map(|group| &group.consumers);
+        let empty = consumers.and_then(|consumers| consumers.get(consumer)).is_some_and(|one| one.pending.is_empty());
+        if empty {
+            self.command(&[b"XGROUP", b"DELCONSUMER", key, group, consumer])?;
         }
-        Ok((own, lost))
+        Ok(Value::Int(i64::from(empty)))
     }
 
-    fn owns(self, db: &Db, id: &[u8]) -> Result<bool, ServerError> {
-        let id = strict_id(id, 0)?;
-        Ok(db.group(self.key, self.group)?.is_some_and(|group| group.owns(self.consumer, id)))
+    fn owns(&mut self, id: &Bytes) -> Result<bool, ServerError> {
+        Ok(!elements(self.pending(id, id, 1)?).is_empty())
     }
 
-    fn is_there(self, db: &Db, id: &[u8]) -> Result<bool, ServerError> {
-        let id: EntryId = strict_id(id, 0)?;
-        Ok(db.stream(self.key)?.is_some_and(|stream| stream.entries.contains_key(&id)))
+    fn pending(&mut self, first: &Bytes, last: &Bytes, limit: i64) -> Reply {
+        let (key, group, consumer) = (self.key, self.group, self.consumer);
+        self.command(&[b"XPENDING", key, group, first, last, limit.to_string().as_bytes(), consumer])
     }
 
-    fn claim(self, db: &mut Db, ids: &[Bytes], options: &[&str]) -> Reply {
-        let mut args = vec![Bytes::from_static(b"XCLAIM"), self.key.clone(), self.group.clone(), self.consumer.clone()];
-        args.push(Bytes::from_static(b"0"));
-        args.extend_from_slice(ids);
-        args.extend(options.iter().map(|option| Bytes::copy_from_slice(option.as_bytes())));
-        claim::xclaim(db, &args)
+    fn claim(&mut self, ids: &[Bytes], options: &[&str]) -> Reply {
+        let mut args: Vec<&[u8]> = vec![b"XCLAIM", self.key, self.group, self.consumer, b"0"];
+        args.extend(ids.iter().map(Bytes::as_ref));
+        args.extend(options.iter().map(|option| option.as_bytes()));
+        self.command(&args)
     }
 
-    fn forget(self, db: &mut Db, id: &Bytes) -> Reply {
-        pending::xack(db, &[Bytes::from_static(b"XACK"), self.key.clone(), self.group.clone(), id.clone()])
+    fn acknowledge_one(&mut self, id: &Bytes) -> Reply {
+        let (key, group) = (self.key, self.group);
+        self.command(&[b"XACK", key, group, id])
+    }
+
+    /// Calls one command, as `redis.pcall` does.
+    fn command(&mut self, args: &[&[u8]]) -> Reply {
+        let args: Vec<Bytes> = args.iter().map(|arg| Bytes::copy_from_slice(arg)).collect();
+        let label = Label::of(&args);
+        if label.is_denied(&self.db.denied) {
+            return Err(no_permission_in_script(&label.acl, self.db.profile));
+        }
+        super::reply(self.db, &args[0].to_ascii_lowercase(), &args)
     }
 }
 
-fn pairs_of(args: &[Bytes]) -> Result<impl Iterator<Item = (&Bytes, &Bytes)>, ServerError> {
-    let (pairs, rest) = args.as_chunks::<2>();
-    if rest.is_empty() { Ok(pairs.iter().map(|[id, number]| (id, number))) } else { Err(broken()) }
+fn elements(value: Value) -> Vec<Value> {
+    if let Value::Array(values) = value { values } else { Vec::new() }
+}
+
+fn first_columns(rows: Value) -> std::collections::BTreeSet<Bytes> {
+    let first = |row| match elements(row).into_iter().next() {
+        Some(Value::Bulk(id)) => Some(id),
+        _ => None,
+    };
+    elements(rows).into_iter().filter_map(first).collect()
 }
 
 fn texts(ids: Vec<Bytes>) -> Value {
-    Value::Array(ids.into_iter().map(|id| strict_id(&id, 0).map_or(Value::Bulk(id), id_value)).collect())
+    Value::Array(ids.into_iter().map(Value::Bulk).collect())
 }
 
 fn utf8(arg: &[u8]) -> Result<&str, ServerError> {
@@ -208,6 +222,10 @@ fn no_script(profile: Profile) -> ServerError {
         Profile::Redis72Plus => "NOSCRIPT No matching script.",
         _ => "NOSCRIPT No matching script. Please use EVAL.",
     })
+}
+
+fn foreign() -> ServerError {
+    error("ERR the in-memory server knows only the library's scripts")
 }
 
 /// The arguments are not what the script takes: a mistake of the caller.
