@@ -87,7 +87,7 @@ impl<W: Work> Worker<W> {
                 // This process was frozen or cut off: ask before starting. The attempt is not counted twice.
                 self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
                 let attempt = ready.delivery.attempt();
-                self.recounts.push_back(Recount { slot: ready.slot, id, attempt, give_up: false });
+                self.recounts.push_back(Recount { slot: ready.slot, id, attempt, alone: false, give_up: false });
                 None
             }
             _ => {
@@ -169,7 +169,7 @@ impl<W: Work> Worker<W> {
             book.read_to = book.read_to.max(id);
             let slot = book.ledger.insert(id, now, None);
             let attempt = u32::try_from(deliveries.max(1)).unwrap_or(u32::MAX);
-            self.recounts.push_back(Recount { slot, id, attempt, give_up: false });
+            self.recounts.push_back(Recount { slot, id, attempt, alone: false, give_up: false });
         }
     }
 
@@ -178,13 +178,11 @@ impl<W: Work> Worker<W> {
         match entries {
             TakenOver::Counted(entries) => {
                 for (slot, id, deliveries) in entries {
-                    let recount = |attempt, give_up| Recount { slot, id, attempt, give_up };
+                    let recount = |attempt, alone, give_up| Recount { slot, id, attempt, alone, give_up };
                     match Takeover::decide(deliveries, &self.stream.config.retry) {
-                        Takeover::Suspect { attempt, alone } => {
-                            self.suspects.push_back((recount(attempt, false), alone))
-                        }
-                        Takeover::GiveUp { attempts } => self.recounts.push_back(recount(attempts, true)),
-                        Takeover::Start { attempt } => self.recounts.push_back(recount(attempt, false)),
+                        Takeover::Suspect { attempt, alone } => self.suspects.push_back(recount(attempt, alone, false)),
+                        Takeover::GiveUp { attempts } => self.recounts.push_back(recount(attempts, true, true)),
+                        Takeover::Start { attempt } => self.recounts.push_back(recount(attempt, false, false)),
                         _ => {}
                     }
                 }
@@ -230,7 +228,7 @@ impl<W: Work> Worker<W> {
         if self.suspect_under_way {
             return;
         }
-        let Some((recount, alone)) = self.suspects.pop_front() else { return };
+        let Some(mut recount) = self.suspects.pop_front() else { return };
         self.suspect_under_way = true;
         let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
         self.spare = None;
@@ -238,13 +236,16 @@ impl<W: Work> Worker<W> {
         self.flights.push(Box::pin(async move {
             let places = async {
                 let lane = Arc::clone(&fleet.suspect).acquire_owned().await.ok()?;
-                let places = if alone {
+                let places = if recount.alone {
                     // Handlers that run for longer than a lease are not waited for: they were not what died, or they would
                     // have by now.
                     let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
                     match tokio::time::timeout(stream.config.lease.lease(), all).await {
                         Ok(all) => all.ok()?,
-                        Err(_) => Arc::clone(&fleet.permits).acquire_owned().await.ok()?,
+                        Err(_) => {
+                            recount.alone = false;
+                            Arc::clone(&fleet.permits).acquire_owned().await.ok()?
+                        }
                     }
                 } else {
                     Arc::clone(&fleet.permits).acquire_owned().await.ok()?

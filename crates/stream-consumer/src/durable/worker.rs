@@ -53,6 +53,8 @@ pub(crate) struct Recount {
     pub(crate) slot: Slot,
     pub(crate) id: EntryId,
     pub(crate) attempt: u32,
+    /// Whether nothing may run beside it, which its count on the server tells.
+    pub(crate) alone: bool,
     /// Whether it goes to the dead letters instead of a handler.
     pub(crate) give_up: bool,
 }
@@ -127,7 +129,7 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) lane_keys: HashMap<Slot, u64>,
     pub(crate) recounts: VecDeque<Recount>,
     pub(crate) recounting: bool,
-    pub(crate) suspects: VecDeque<(Recount, bool)>,
+    pub(crate) suspects: VecDeque<Recount>,
     pub(crate) suspect_under_way: bool,
     pub(crate) waiting: BinaryHeap<Waiting>,
     pub(crate) sequence: u64,
