@@ -104,8 +104,10 @@ impl Link {
         if let Some(connection) = &state.connection {
             return Ok(Arc::clone(connection));
         }
-        if let Some(not_before) = state.not_before.take() {
+        if let Some(not_before) = state.not_before {
+            // Left in place until it has passed: whoever gives up waiting here must not open the way for the next.
             sleep_until(not_before).await;
+            state.not_before = None;
         }
         match self.client.connector().connect(&self.key).await {
             Ok(connection) => {

@@ -164,6 +164,10 @@ impl<W: Work> Worker<W> {
         let mut book = stream.book();
         for (id, deliveries) in undelivered {
             book.read_to = book.read_to.max(id);
+            if !book.ledger.is_new(id) && book.ledger.find(id).is_some() {
+                // Its lease was over as well, and the steward has claimed it meanwhile.
+                continue;
+            }
             let slot = book.ledger.insert(id, now, None);
             let attempt = u32::try_from(deliveries.max(1)).unwrap_or(u32::MAX);
             self.recounts.push_back(Recount { slot, id, attempt, give_up: false });

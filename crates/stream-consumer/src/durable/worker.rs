@@ -222,6 +222,11 @@ impl<W: Work> Worker<W> {
         self.start_suspect();
         self.start_recounts();
         self.start_ready();
+        if self.queue.is_empty() {
+            // A place that is kept for the next handler is kept from the other streams and from a suspect that waits to be
+            // alone.
+            self.spare = None;
+        }
         self.flush_if_due(now);
         self.sweep(now);
         if self.may_read() {
@@ -241,6 +246,7 @@ impl<W: Work> Worker<W> {
             self.start_ready();
         }
         self.flush_if_due(now);
+        self.sweep(now);
     }
 
     /// Entries that the steward has taken over and nobody has looked at yet.
@@ -309,6 +315,7 @@ impl<W: Work> Worker<W> {
                     self.stream.tell(&Event::Ready);
                 }
                 self.take_up_undelivered(undelivered);
+                self.stream.set_cut(false);
             }
             Happened::Read(Progress::Entries { complete }) => {
                 self.flush |= complete;
@@ -320,7 +327,10 @@ impl<W: Work> Worker<W> {
 
     /// When the loop has to look again although nothing happened.
     fn due(&self) -> Option<Instant> {
-        let linger = self.acks_since.filter(|_| !self.acks.is_empty()).map(|since| {
+        // With as many commands under way as there may be, the next event is an answer and not a time: a time that has
+        // passed already would make the loop spin.
+        let may_flush = !self.acks.is_empty() && self.acks_in_flight < super::settle::MOST_IN_FLIGHT;
+        let linger = self.acks_since.filter(|_| may_flush).map(|since| {
             let due = since + super::settle::LINGER;
             self.acks_not_before.map_or(due, |not_before| due.max(not_before))
         });
