@@ -28,7 +28,7 @@ pub(crate) const LINGER: Duration = Duration::from_millis(25);
 /// So many acknowledgements are one command.
 const MOST_ACKS: usize = 1_000;
 /// So many commands may be under way.
-const MOST_IN_FLIGHT: usize = 4;
+pub(crate) const MOST_IN_FLIGHT: usize = 4;
 
 /// A command under way.
 pub(crate) type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;

@@ -40,8 +40,6 @@ impl<W: Work> Worker<W> {
             };
             finished += self.start(members, smallvec![permit]);
         }
-        // Not kept: another stream may want it, or a suspect that has to be alone.
-        self.spare = None;
         self.again = !self.queue.is_empty() && !self.starved;
         if finished > 0 {
             self.reading.finished(finished, now());
@@ -124,7 +122,8 @@ impl<W: Work> Worker<W> {
             let poll = poll_once(future.as_mut(), &mut cx, &span);
             self.inline.polled(now().saturating_duration_since(begin));
             if let Poll::Ready(outcomes) = poll {
-                if self.spare.is_none() {
+                // Those of a suspect are more than one place, and are given back at once.
+                if self.spare.is_none() && permits.len() == 1 {
                     self.spare = permits.into_iter().next();
                 }
                 self.settle_all(members, outcomes);
@@ -167,6 +166,10 @@ impl<W: Work> Worker<W> {
         let mut book = stream.book();
         for (id, deliveries) in undelivered {
             book.read_to = book.read_to.max(id);
+            if !book.ledger.is_new(id) && book.ledger.find(id).is_some() {
+                // Its lease was over as well, and the steward has claimed it meanwhile.
+                continue;
+            }
             let slot = book.ledger.insert(id, now, None);
             let attempt = u32::try_from(deliveries.max(1)).unwrap_or(u32::MAX);
             self.recounts.push_back(Recount { slot, id, attempt, alone: false, give_up: false });
