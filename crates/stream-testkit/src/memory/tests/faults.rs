@@ -201,3 +201,42 @@ async fn observers_see_commands_before_they_are_carried_out() {
     assert_eq!(*seen.lock().unwrap(), [("XADD s * f v".to_owned(), 0)]);
     assert_eq!(server.len("s"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_not_answered_times_out_after_its_block() {
+    let server = with_group(Profile::default());
+    server.set_response_timeout(Some(Duration::from_secs(2)));
+    server.fail_next("XREADGROUP", Fault::Hang);
+    let mut reader = reader(&server).await;
+    let start = tokio::time::Instant::now();
+    let error = read(&mut reader, &group_read("a", 10, 1000)).await.unwrap_err();
+    assert_eq!((error.kind(), error.command()), (ErrorKind::Timeout, Some("XREADGROUP")));
+    assert_eq!(start.elapsed().as_secs(), 3);
+    assert_eq!(server.open_connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_a_connection_can_fail_too() {
+    let server = MemoryServer::new();
+    server.fail_next("CONNECT", Fault::error("WRONGPASS invalid username-password pair or user is disabled."));
+    server.fail_next("CONNECT", Fault::CutBefore);
+    let open =
+        async || server.client().connector().open_reader(&key(), "reader").await.map(|_| ()).map_err(|e| e.kind());
+    assert_eq!(open().await, Err(ErrorKind::Authentication));
+    assert_eq!(open().await, Err(ErrorKind::Io));
+    assert_eq!((open().await, server.count("CONNECT")), (Ok(()), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_command_is_denied_inside_scripts_too() {
+    let server = with_group(Profile::default());
+    server.add_at("s", EntryId::new(1, 0), [("f", "v")]).unwrap();
+    server.command(["XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">"]).unwrap();
+    server.deny("XCLAIM");
+    let script = stream_redis::command::Script::renew().source();
+    let renew = request(&["EVAL", script, "1", "s", "g", "a", "1-0"]);
+    let text = "ERR ACL failure in script: User default has no permissions to run the 'xclaim' command";
+    let replies = connect(&server).await.send(&[renew]).await.unwrap();
+    assert_eq!(replies[0].as_ref().unwrap_err().to_string(), text);
+    assert_eq!(server.count("EVAL RENEW"), 1);
+}

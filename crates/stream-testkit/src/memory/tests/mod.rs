@@ -4,6 +4,7 @@
 mod faults;
 mod reading;
 mod rules;
+mod transcripts;
 
 use std::future::poll_fn;
 use std::time::Duration;
