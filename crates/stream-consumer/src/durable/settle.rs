@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::config::Acknowledge;
 use super::job::Members;
 use super::stream::{Stream, now};
-use super::worker::{Burial, Ready, Recount, Wake, Worker};
+use super::worker::{Burial, Placed, Ready, Recount, Wake, Worker};
 use crate::codec::DecodeError;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
@@ -51,6 +51,8 @@ pub(crate) enum Landed {
         at: Instant,
         result: Result<Vec<Taken>, Error>,
     },
+    /// A suspect has its places.
+    Placed(Placed),
     /// A stop came before there was a place for it.
     NotTaken {
         recounts: Vec<Recount>,
@@ -115,6 +117,8 @@ impl<W: Work> Worker<W> {
                 self.stream.tell(&Event::Handled { id, attempt });
                 self.leave_lane(slot);
                 self.acknowledge(slot, id);
+                // Until its acknowledgement is written, the death of this process would look like its own doing.
+                self.flush |= attempt > 1 && self.stream.config.retry.is_last(attempt);
             }
             Verdict::RetryAfter(after) => {
                 count(&self.stream.counters.retried, 1);
@@ -390,6 +394,7 @@ impl<W: Work> Worker<W> {
             Landed::Taken { recounts, permits, suspect, at, result } => {
                 self.taken(recounts, permits, suspect, at, result);
             }
+            Landed::Placed(placed) => self.placed = Some(placed),
             Landed::NotTaken { recounts, suspect } => {
                 if suspect {
                     self.suspect_under_way = false;

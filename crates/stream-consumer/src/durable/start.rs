@@ -16,7 +16,7 @@ use super::config::Acknowledge;
 use super::job::{Ended, Members, panicked, poll_once};
 use super::settle::{Landed, take};
 use super::stream::now;
-use super::worker::{Ready, Recount, TakenOver, Wake, Worker};
+use super::worker::{Placed, Ready, Recount, TakenOver, Wake, Worker};
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
@@ -47,6 +47,10 @@ impl<W: Work> Worker<W> {
 
     /// A place to run a handler in; if there is none, the loop waits for one.
     fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        if self.suspect_under_way {
+            // It stands in the line for places and would never get them if they were passed on from hand to hand.
+            self.spare = None;
+        }
         let permit = self.spare.take().or_else(|| Arc::clone(&self.fleet.permits).try_acquire_owned().ok());
         self.starved = permit.is_none();
         permit
@@ -121,7 +125,8 @@ impl<W: Work> Worker<W> {
             let poll = poll_once(future.as_mut(), &mut cx, &span);
             self.inline.polled(now().saturating_duration_since(begin));
             if let Poll::Ready(outcomes) = poll {
-                if self.spare.is_none() {
+                // Those of a suspect are more than one place.
+                if self.spare.is_none() && permits.len() == 1 {
                     self.spare = permits.into_iter().next();
                 }
                 self.settle_all(members, outcomes);
@@ -240,11 +245,11 @@ impl<W: Work> Worker<W> {
                     // have by now.
                     let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
                     match tokio::time::timeout(stream.config.lease.lease(), all).await {
-                        Ok(all) => all.ok()?,
-                        Err(_) => Arc::clone(&fleet.permits).acquire_owned().await.ok()?,
+                        Ok(all) => (all.ok()?, true),
+                        Err(_) => (Arc::clone(&fleet.permits).acquire_owned().await.ok()?, false),
                     }
                 } else {
-                    Arc::clone(&fleet.permits).acquire_owned().await.ok()?
+                    (Arc::clone(&fleet.permits).acquire_owned().await.ok()?, false)
                 };
                 Some((lane, places))
             };
@@ -253,10 +258,26 @@ impl<W: Work> Worker<W> {
                 () = fleet.shutdown.stopping() => None,
             };
             match places {
-                Some((lane, places)) => take(stream, vec![recount], smallvec![places, lane], true).await,
+                Some((lane, (places, alone))) => {
+                    Landed::Placed(Placed { recount, permits: smallvec![places, lane], alone })
+                }
                 None => Landed::NotTaken { recounts: vec![recount], suspect: true },
             }
         }));
+    }
+
+    /// Has the count of a suspect set once that is safe: beside one that runs alone, nothing waits for its acknowledgement.
+    /// Else an entry that was handled at its own last attempt would take the blame for what the suspect does.
+    pub(crate) fn take_placed(&mut self) {
+        let Some(placed) = self.placed.take() else { return };
+        if placed.alone && self.acks_settling > 0 {
+            self.placed = Some(placed);
+            self.flush = true;
+            self.flush_if_due(now());
+            return;
+        }
+        let stream = Arc::clone(&self.stream);
+        self.flights.push(Box::pin(async move { take(stream, vec![placed.recount], placed.permits, true).await }));
     }
 
     /// The counts are set and the bodies are here, or not.

@@ -105,6 +105,7 @@ impl<W: Work> Worker<W> {
         }
         unstarted.extend(self.recounts.drain(..).map(recount));
         unstarted.extend(self.suspects.drain(..).map(|(suspect, _)| recount(suspect)));
+        unstarted.extend(self.placed.take().map(|placed| recount(placed.recount)));
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting.wake {
                 Wake::Recount(waiting) => unstarted.push(recount(waiting)),

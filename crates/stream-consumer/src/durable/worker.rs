@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use smallvec::SmallVec;
 use stream_core::{DeadLetter, EntryId, Inline, Lanes, Slot};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -97,6 +98,14 @@ impl Ord for Waiting {
     }
 }
 
+/// A suspect on its way to its handler, with the places that it takes up.
+pub(crate) struct Placed {
+    pub(crate) recount: Recount,
+    pub(crate) permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+    /// Whether nothing runs beside it.
+    pub(crate) alone: bool,
+}
+
 /// Entries that the steward took over from others.
 pub(crate) enum TakenOver {
     /// With their delivery counts; their bodies are not fetched yet.
@@ -129,11 +138,15 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) recounting: bool,
     pub(crate) suspects: VecDeque<(Recount, bool)>,
     pub(crate) suspect_under_way: bool,
+    /// A suspect that has its places and waits for acknowledgements to be confirmed.
+    pub(crate) placed: Option<Placed>,
     pub(crate) waiting: BinaryHeap<Waiting>,
     pub(crate) sequence: u64,
     pub(crate) jobs: Jobs<W>,
     pub(crate) inline: Inline,
     permits: PollSemaphore,
+    /// Whether this loop stands in the line for a place.
+    in_line: bool,
     pub(crate) spare: Option<OwnedSemaphorePermit>,
     pub(crate) starved: bool,
     pub(crate) acks: Vec<(Slot, EntryId)>,
@@ -168,10 +181,12 @@ impl<W: Work> Worker<W> {
             recounting: false,
             suspects: VecDeque::new(),
             suspect_under_way: false,
+            placed: None,
             waiting: BinaryHeap::new(),
             sequence: 0,
             jobs: Jobs::new(),
             inline: Inline::new(),
+            in_line: false,
             spare: None,
             starved: false,
             acks: Vec::new(),
@@ -223,10 +238,25 @@ impl<W: Work> Worker<W> {
         self.start_recounts();
         self.start_ready();
         self.flush_if_due(now);
+        self.take_placed();
+        self.leave_places();
         self.sweep(now);
         if self.may_read() {
             let held = self.stream.book().ledger.len().saturating_sub(self.waiting.len() + self.acks_settling);
             self.reading.top_up(held, self.held_bytes);
+        }
+    }
+
+    /// Keeps no place that nothing is going to use: a suspect that has to run alone waits for all of them.
+    fn leave_places(&mut self) {
+        if self.queue.is_empty() && self.recounts.is_empty() {
+            self.spare = None;
+            self.starved = false;
+        }
+        if self.in_line && !self.starved {
+            // A place may have been given to the line meanwhile, and nobody would take it up.
+            self.permits = PollSemaphore::new(Arc::clone(&self.fleet.permits));
+            self.in_line = false;
         }
     }
 
@@ -286,10 +316,12 @@ impl<W: Work> Worker<W> {
         if let Poll::Ready(Some(entries)) = self.taken_over.poll_recv(cx) {
             return Poll::Ready(Happened::TakenOver(entries));
         }
-        if self.starved
-            && let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx)
-        {
-            return Poll::Ready(Happened::Permit(permit));
+        if self.starved {
+            if let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx) {
+                self.in_line = false;
+                return Poll::Ready(Happened::Permit(permit));
+            }
+            self.in_line = true;
         }
         self.reading.poll(cx, &mut self.batch).map(Happened::Read)
     }
