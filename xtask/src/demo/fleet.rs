@@ -102,7 +102,9 @@ impl Fleet {
             let Some(status) = status else {
                 if worker.stopping.is_some_and(|since| since.elapsed() > STOP_WITHIN) {
                     let words = last_words(&worker.log);
-                    return Err(format!("worker {} has not stopped within {STOP_WITHIN:?}\n{words}", worker.number).into());
+                    return Err(
+                        format!("worker {} has not stopped within {STOP_WITHIN:?}\n{words}", worker.number).into()
+                    );
                 }
                 place += 1;
                 continue;
@@ -168,7 +170,8 @@ fn take_in(worker: &mut Worker, history: &mut History) -> Result<(), Failure> {
 }
 
 fn unexpected(worker: &Worker, status: ExitStatus) -> Failure {
-    format!("worker {} has ended by itself ({status}); its last words:\n{}", worker.number, last_words(&worker.log)).into()
+    format!("worker {} has ended by itself ({status}); its last words:\n{}", worker.number, last_words(&worker.log))
+        .into()
 }
 
 fn last_words(log: &Path) -> String {

@@ -73,7 +73,8 @@ impl History {
             }
             Record::Started { what, at } => {
                 if self.open.insert((process, what.entry), self.runs.len()).is_some() {
-                    self.broken.push(format!("worker {process} began entry {} anew before it had ended it", what.entry));
+                    self.broken
+                        .push(format!("worker {process} began entry {} anew before it had ended it", what.entry));
                 }
                 self.runs.push(Run { process, what, began: at, ended: None });
             }

@@ -236,10 +236,7 @@ mod tests {
     fn a_file_is_published_line_by_line_and_its_bad_lines_are_undecodable() {
         let plan = Plan::of_lines(b"{\"a\":1}\r\n\n  [2] \n{oops\n\"\xff\"\n7".to_vec(), None).unwrap();
         let kinds: Vec<Kind> = plan.orders().map(|(_, kind)| kind).collect();
-        assert_eq!(
-            kinds,
-            [Kind::Ordinary, Kind::Ordinary, Kind::Undecodable, Kind::Undecodable, Kind::Ordinary]
-        );
+        assert_eq!(kinds, [Kind::Ordinary, Kind::Ordinary, Kind::Undecodable, Kind::Undecodable, Kind::Ordinary]);
         assert_eq!(plan.payload(2).as_ref(), b"[2]");
         assert_eq!(plan.payload(4).as_ref(), b"\"\xff\"");
         assert_eq!(Plan::of_lines(b"1\n2\n3\n".to_vec(), Some(2)).unwrap().len(), 2);

@@ -87,9 +87,8 @@ impl DemoWorker {
         let shutdown = Shutdown::on_signals()?;
         let desk = Arc::new(Desk { journal, last_chances });
         let report = if self.any_json {
-            let handler = move |Json(_): Json<serde_json::Value>, entry: Entry, cx: Context| {
-                Arc::clone(&desk).bill(entry, cx)
-            };
+            let handler =
+                move |Json(_): Json<serde_json::Value>, entry: Entry, cx: Context| Arc::clone(&desk).bill(entry, cx);
             consumer.run_with(&shutdown, handler).await?
         } else {
             let handler = move |Json(_): Json<Order>, entry: Entry, cx: Context| Arc::clone(&desk).bill(entry, cx);
