@@ -29,20 +29,22 @@ impl<W: Work> Worker<W> {
     pub(crate) fn start_ready(&mut self) {
         let limit = self.work.batch();
         let mut finished = 0;
+        // One look at the clock for each handler: the end of one is the beginning of the next.
+        let mut clock = now();
         for _ in 0..BURST {
             if self.queue.is_empty() {
                 break;
             }
             let Some(permit) = self.permit() else { break };
-            let Some(members) = self.gather(limit) else {
+            let Some(members) = self.gather(limit, clock) else {
                 self.spare = Some(permit);
                 continue;
             };
-            finished += self.start(members, smallvec![permit]);
+            finished += self.start(members, smallvec![permit], &mut clock);
         }
         self.again = !self.queue.is_empty() && !self.starved;
         if finished > 0 {
-            self.reading.finished(finished, now());
+            self.reading.finished(finished, clock);
         }
     }
 
@@ -54,8 +56,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// The next deliveries to start together, without those that are no longer ours. `None` if none is left.
-    fn gather(&mut self, limit: usize) -> Option<Members> {
-        let now = now();
+    fn gather(&mut self, limit: usize, now: Instant) -> Option<Members> {
         let mut members: Option<Members> = None;
         while members.as_ref().is_none_or(|members| members.slots.len() < limit) {
             let Some(ready) = self.queue.pop_front() else { break };
@@ -97,15 +98,14 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// Starts a handler. Returns how many entries it finished at its first poll.
-    fn start(&mut self, members: Members, permits: SmallVec<[OwnedSemaphorePermit; 1]>) -> usize {
+    /// Starts a handler at the time on the `clock`, and sets that on. Returns how many entries it finished at its first poll.
+    fn start(&mut self, members: Members, permits: SmallVec<[OwnedSemaphorePermit; 1]>, clock: &mut Instant) -> usize {
         let started = members.slots.len();
         count(&self.stream.counters.started, started as u64);
         for delivery in &members.deliveries {
             self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
         }
         let span = span_of(&members.deliveries[0]);
-        let begin = now();
         let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(&members.deliveries)));
         let Begun { future, undecodable } = match begun {
             Ok(begun) => begun,
@@ -120,7 +120,8 @@ impl<W: Work> Worker<W> {
         if self.inline.allowed() {
             let mut cx = Context::from_waker(std::task::Waker::noop());
             let poll = poll_once(future.as_mut(), &mut cx, &span);
-            self.inline.polled(now().saturating_duration_since(begin));
+            let begin = std::mem::replace(clock, now());
+            self.inline.polled(clock.saturating_duration_since(begin));
             if let Poll::Ready(outcomes) = poll {
                 // Those of a suspect are more than one place, and are given back at once.
                 if self.spare.is_none() && permits.len() == 1 {
@@ -334,9 +335,10 @@ impl<W: Work> Worker<W> {
         let Some(ready) = self.queue.pop_back() else { return };
         let members =
             Members { slots: smallvec![ready.slot], deliveries: smallvec![ready.delivery], since: ready.since };
-        let finished = self.start(members, permits);
+        let mut clock = now();
+        let finished = self.start(members, permits, &mut clock);
         if finished > 0 {
-            self.reading.finished(finished, now());
+            self.reading.finished(finished, clock);
         }
     }
 
