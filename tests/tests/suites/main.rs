@@ -1,6 +1,7 @@
 //! The integration suites: durable consumers through the facade, on every server of the matrix, and exact ones on the
 //! in-memory server with paused time.
 
+mod bad_input;
 mod delivery;
 mod field_cases;
 mod memory;

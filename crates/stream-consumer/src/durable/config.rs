@@ -101,7 +101,7 @@ impl Config {
     pub(crate) fn dead_letter_of(&self, stream: &StreamKey) -> StreamKey {
         match &self.dead_letter {
             Some(key) => key.clone(),
-            None => StreamKey::new([stream.as_bytes(), b":dead"].concat()).unwrap_or_else(|_| stream.clone()),
+            None => default_dead_letter(stream),
         }
     }
 }
@@ -399,7 +399,8 @@ impl DurableBuilder {
             ));
         }
         let dead_letter = self.dead_letter.transpose()?;
-        if dead_letter.as_ref().is_some_and(|key| streams.contains(key)) {
+        let letters = |stream| dead_letter.clone().unwrap_or_else(|| default_dead_letter(stream));
+        if streams.iter().any(|stream| streams.contains(&letters(stream))) {
             return Err(ConfigError::Conflict {
                 first: "stream",
                 second: "dead_letter",
@@ -439,6 +440,10 @@ impl DurableBuilder {
             observer: self.observer,
         }))
     }
+}
+
+fn default_dead_letter(stream: &StreamKey) -> StreamKey {
+    StreamKey::new([stream.as_bytes(), b":dead"].concat()).unwrap_or_else(|_| stream.clone())
 }
 
 fn at_least_one(setting: &'static str, value: usize, remedy: &'static str) -> Result<(), ConfigError> {
