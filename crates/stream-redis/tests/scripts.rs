@@ -76,9 +76,11 @@ async fn plain(wire: &Wire) -> Fenced {
     fenced
 }
 
-/// Both ways to work: with scripts, and with plain commands.
+/// Both ways to work: with scripts (over both protocols), and with plain commands.
 async fn both_ways(options: &[&str], test: impl AsyncFn(&Wire, &Fenced)) {
     on_every_server(options, async |_, wire| {
+        test(&wire, &Fenced::new()).await;
+        wire.ok("HELLO 3");
         test(&wire, &Fenced::new()).await;
         let fenced = plain(&wire).await;
         test(&wire, &fenced).await;

@@ -57,6 +57,7 @@
 //! | a loop of one's own | [`DurableConsumer::deliveries`], [`Deliveries`], [`PulledDelivery`] |
 //! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`], [`EphemeralReport`] |
 //! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing` |
+//! | publishing | [`Publisher`] |
 //! | what failed for good | [`DeadLetter`] |
 //!
 //! What is guaranteed, under which conditions, and where it is proven: [`guarantees`].
@@ -79,6 +80,10 @@ pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,
     RetryPolicy, StartFrom, StreamKey,
 };
-pub use stream_redis::{Client, ConnectOptions, Error, ErrorKind, Recovery};
+pub use stream_redis::command::Precision;
+pub use stream_redis::{
+    Address, Client, ConnectOptions, ConnectOptionsBuilder, Error, ErrorKind, Keepalive, Protocol, PublishError,
+    Publisher, PublisherBuilder, Receipt, Recovery, Unconfirmed,
+};
 #[cfg(feature = "rustls")]
 pub use stream_redis::{Pem, TlsOptions};

@@ -136,7 +136,7 @@ impl DurableConsumer {
         let fleet = Fleet {
             permits: Arc::new(Semaphore::new(config.concurrency)),
             suspect: Arc::new(Semaphore::new(1)),
-            shutdown: shutdown.clone(),
+            shutdown: shutdown.child(),
         };
         let link = Arc::new(Link::new(config.client.clone(), config.streams[0].clone(), config.backoff));
         // The tasks end with this future: what is dropped is not left running behind its caller's back.
@@ -159,15 +159,20 @@ impl DurableConsumer {
         let mut report = DrainReport { consumer_removed: true, ..DrainReport::default() };
         let mut failure = None;
         while let Some(joined) = tasks.join_next().await {
-            match joined {
-                Ok((_, Ok(drained))) => report.merge(&drained),
-                Ok((_, Err(error))) => {
-                    failure.get_or_insert(error);
+            let error = match joined {
+                Ok((_, Ok(drained))) => {
+                    report.merge(&drained);
+                    continue;
                 }
-                Err(panic) if panic.is_panic() => {
-                    failure.get_or_insert(RunError::Panicked { stream: config.streams[0].clone() });
-                }
-                Err(_) => {}
+                Ok((_, Err(error))) => error,
+                Err(panic) if panic.is_panic() => RunError::Panicked { stream: config.streams[0].clone() },
+                Err(_) => continue,
+            };
+            // One stream cannot go on for good. The others stop as well, gracefully: a consumer that runs on with a part of
+            // its streams looks healthy and is not.
+            failure.get_or_insert(error);
+            if !fleet.shutdown.is_stopping() {
+                fleet.shutdown.stop();
             }
         }
         report.stats = self.counters.snapshot();

@@ -277,7 +277,7 @@ impl Reading {
             if self.in_reply {
                 self.ahead.interrupted();
             }
-            self.interrupted = true;
+            self.interrupt();
             return self.trouble(error);
         }
         self.asked.pop_front();
@@ -297,13 +297,26 @@ impl Reading {
         None
     }
 
+    /// A read was cut off: something may have been delivered to nobody.
+    fn interrupt(&mut self) {
+        self.interrupted = true;
+        self.stream.set_cut(true);
+    }
+
     /// The stream or the group is gone, which is a state and not a failure.
     fn repair(&mut self, reader: Box<dyn Reader>, error: Error) -> Option<Progress> {
         if self.stream.config.on_group_lost == OnGroupLost::Fail && self.was_open {
             return Some(Progress::GroupLost);
         }
         if self.repairs >= REPAIRS {
-            return Some(Progress::Failed(error));
+            if self.stream.config.streams.len() == 1 {
+                return Some(Progress::Failed(error));
+            }
+            self.stream.tell(&Event::StreamFailed { error: &error });
+            self.repairs = 0;
+            let pause = self.stream.config.backoff.max();
+            self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
+            return None;
         }
         let stream = Arc::clone(&self.stream);
         let repair = async move {
@@ -319,7 +332,9 @@ impl Reading {
 
     /// Something stands against reading: pauses and prepares anew, or gives up.
     fn trouble(&mut self, error: Error) -> Option<Progress> {
-        self.interrupted |= !self.asked.is_empty();
+        if !self.asked.is_empty() {
+            self.interrupt();
+        }
         self.asked.clear();
         self.in_reply = false;
         self.drained = true;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use smallvec::SmallVec;
-use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
+use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Takeover, Verdict};
 use stream_redis::command::XAck;
 use stream_redis::{Error, Taken};
 use tokio::sync::OwnedSemaphorePermit;
@@ -28,7 +28,7 @@ pub(crate) const LINGER: Duration = Duration::from_millis(25);
 /// So many acknowledgements are one command.
 const MOST_ACKS: usize = 1_000;
 /// So many commands may be under way.
-const MOST_IN_FLIGHT: usize = 4;
+pub(crate) const MOST_IN_FLIGHT: usize = 4;
 
 /// A command under way.
 pub(crate) type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
@@ -77,7 +77,8 @@ pub(crate) async fn take(
     suspect: bool,
 ) -> Landed {
     let at = now();
-    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, u64::from(recount.attempt))).collect();
+    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone);
+    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
     let lease = stream.config.lease.lease();
     let result = stream.link.take(&stream.owner, &counts, lease).await;
     Landed::Taken { recounts, permits, suspect, at, result }
@@ -123,7 +124,7 @@ impl<W: Work> Worker<W> {
                     self.leave_lane(slot);
                 }
                 self.stream.book().ledger.set_stage(slot, Stage::Waiting);
-                let recount = Recount { slot, id, attempt: attempt.saturating_add(1), give_up: false };
+                let recount = Recount { slot, id, attempt: attempt.saturating_add(1), alone: false, give_up: false };
                 self.wait(now() + after, Wake::Recount(recount));
             }
             Verdict::DeadLetter(reason) => self.bury_with(slot, delivery, reason),

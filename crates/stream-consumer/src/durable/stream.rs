@@ -40,6 +40,8 @@ pub(crate) struct Stream {
     book: Mutex<Book>,
     /// Set once a lease was lost or the group was: from then on nothing is started without a look into the ledger.
     disturbed: AtomicBool,
+    /// Whether a read was cut off and its remains were not looked for yet.
+    cut: AtomicBool,
 }
 
 impl Stream {
@@ -60,6 +62,7 @@ impl Stream {
                 read_to: EntryId::ZERO,
             }),
             disturbed: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
         }
     }
 
@@ -74,6 +77,16 @@ impl Stream {
 
     pub(crate) fn is_disturbed(&self) -> bool {
         self.disturbed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_cut(&self, cut: bool) {
+        self.cut.store(cut, Ordering::Release);
+    }
+
+    /// Whether the own pending list may hold entries of a read that was cut off. Until they are found, nothing is claimed:
+    /// a claim could not tell them from what a dead owner had started, and would count their attempt twice.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire)
     }
 
     /// Tells the observer and the log.

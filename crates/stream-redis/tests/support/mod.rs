@@ -24,8 +24,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the server in `folder` and waits until it says that it is ready.
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
+        // Somebody else may take a port between its choice and its use.
+        (0..5)
+            .find_map(|_| Self::try_start(folder, options))
+            .unwrap_or_else(|| panic!("{} ended again and again before it was ready", folder.display()))
+    }
+
+    fn try_start(folder: &Path, options: &[&str]) -> Option<Self> {
         let data = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut child = Command::new(folder.join("redis-server"))
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
             .arg("--dir")
@@ -35,12 +42,14 @@ impl Server {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.by_ref().any(|line| line.unwrap().contains("eady to accept connections"));
-        assert!(ready, "{} ended before it was ready", folder.display());
+        if !lines.by_ref().any(|line| line.unwrap().contains("eady to accept connections")) {
+            child.wait().unwrap();
+            return None;
+        }
         // Nobody reads the log from here on; the pipe must not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-        Self { name, port, child, _folder: data }
+        Some(Self { name, port, child, _folder: data })
     }
 
     pub(crate) fn connect(&self) -> Wire {
@@ -54,6 +63,16 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A free port whose neighbour 10000 above, which a cluster node takes too, exists.
+fn free_port() -> u16 {
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if port < 55_000 {
+            return port;
+        }
     }
 }
 
