@@ -167,7 +167,7 @@ async fn outcomes_are_counted_and_told_and_nothing_is_written() {
     }
     assert_eq!(report.positions[0].1, server.entries("s").last().unwrap().id());
     let wrote = ["XADD", "XACK", "XGROUP CREATE", "EVAL", "EVALSHA"].iter().map(|name| server.count(name)).sum::<u64>();
-    assert_eq!(wrote, 5, "the entries themselves, which the test has added");
+    assert_eq!(wrote, 0);
 }
 
 #[tokio::test(start_paused = true)]
