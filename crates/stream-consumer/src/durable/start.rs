@@ -10,10 +10,9 @@ use smallvec::{SmallVec, smallvec};
 use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
 use stream_redis::Taken;
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::Span;
 
 use super::config::Acknowledge;
-use super::job::{Ended, Members, panicked, poll_once};
+use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::settle::{Landed, take};
 use super::stream::now;
 use super::worker::{Ready, Recount, TakenOver, Wake, Worker};
@@ -353,15 +352,4 @@ impl<W: Work> Worker<W> {
         self.stream.book().ledger.remove(slot);
         self.leave_lane(slot);
     }
-}
-
-fn span_of(delivery: &Delivery) -> Span {
-    tracing::info_span!(
-        "handle",
-        stream = %delivery.source.stream,
-        group = %delivery.source.group,
-        consumer = %delivery.source.consumer,
-        entry = %delivery.id(),
-        attempt = delivery.attempt(),
-    )
 }
