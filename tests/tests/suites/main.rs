@@ -3,7 +3,6 @@
 
 mod delivery;
 mod field_cases;
-mod ephemeral;
 mod memory;
 mod recovery;
 mod stopping;
