@@ -1,0 +1,5 @@
+//! Maintenance against the in-memory server and against every real server of the matrix.
+
+mod property;
+mod support;
+mod trim;
