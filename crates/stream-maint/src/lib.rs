@@ -1,13 +1,16 @@
 //! Keeps Redis Streams healthy, beside consumers, on its own or from a cron job.
 //!
 //! * [`Trimmer`]: deletes what every group is done with, and nothing else.
+//! * [`DeadLetters`]: looks at what was given up, sends it back, empties it.
 //!
 //! Every task has a `plan`, which says as data what would be done and why, and a `run`, which does it. What must stay
 //! true: a task has a connection of its own, so its failures never disturb a consumer; and a missing stream is a state,
 //! not a failure.
 
+mod dlq;
 mod link;
 mod look;
 mod trim;
 
+pub use dlq::{DeadLetters, Letter, LetterFilter, LetterTotals, Page, Redrive, RedrivePlan, RedriveReport, Redriven};
 pub use trim::{Exclusion, Readers, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder};
