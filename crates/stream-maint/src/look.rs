@@ -5,7 +5,9 @@
 //! still follows the old position), and what cannot be read counts as needed.
 
 use stream_core::{GroupState, StreamKey, StreamState};
-use stream_redis::command::{Command, GroupInfo, PendingSummary, Time, XInfoGroups, XInfoStream, XPendingSummary};
+use stream_redis::command::{
+    Command, GroupInfo, PendingSummary, StreamInfo, Time, XInfoGroups, XInfoStream, XPendingSummary,
+};
 use stream_redis::{Error, ErrorKind};
 
 use crate::link::{Link, decoded};
@@ -17,6 +19,7 @@ const BATCH: usize = 100;
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     pub(crate) state: StreamState,
+    pub(crate) info: StreamInfo,
     /// In the order of [`StreamState::groups`].
     pub(crate) groups: Vec<(GroupInfo, Option<PendingSummary>)>,
 }
@@ -47,7 +50,7 @@ impl Look {
             groups: groups.iter().map(|(group, summary)| group_state(group, summary.as_ref())).collect(),
             now_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
         };
-        Ok(Some(Self { state, groups }))
+        Ok(Some(Self { state, info, groups }))
     }
 }
 
