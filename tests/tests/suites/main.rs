@@ -2,6 +2,7 @@
 //! in-memory server with paused time.
 
 mod delivery;
+mod ephemeral;
 mod field_cases;
 mod memory;
 mod recovery;
