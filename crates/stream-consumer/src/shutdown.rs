@@ -27,11 +27,6 @@ impl Shutdown {
         Self::default()
     }
 
-    /// A switch that turns with this one, but does not turn it.
-    pub(crate) fn child(&self) -> Self {
-        Self { stop: self.stop.child_token(), now: self.now.child_token() }
-    }
-
     /// Asks for a graceful stop; asked a second time, for an immediate one.
     pub fn stop(&self) {
         if self.stop.is_cancelled() {
