@@ -56,7 +56,8 @@
 //! | a loop of one's own | [`DurableConsumer::deliveries`], [`Deliveries`], [`PulledDelivery`] |
 //! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`] |
 //! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing` |
-//! | what failed for good | [`DeadLetter`] |
+//! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
+//! | trimming, clean-up, lag | [`maint`] |
 //!
 //! What is guaranteed, under which conditions, and where it is proven: [`guarantees`].
 //!
@@ -67,6 +68,7 @@
 //! | `rustls` | no | `rediss://`: TLS by rustls, with the ring provider |
 
 pub mod guarantees;
+pub mod maint;
 
 pub use stream_consumer::{
     Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,
