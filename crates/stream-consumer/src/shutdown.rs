@@ -78,6 +78,11 @@ impl Shutdown {
         Ok(shutdown)
     }
 
+    /// A switch that this one turns, and that can be turned without turning this one.
+    pub(crate) fn child(&self) -> Self {
+        Self { stop: self.stop.child_token(), now: self.now.child_token() }
+    }
+
     /// Runs `work` while `signal` is awaited beside it; when the signal comes, a graceful stop is asked for.
     pub(crate) async fn stop_on<S: Future, W: Future>(&self, signal: S, work: W) -> W::Output {
         tokio::pin!(signal, work);

@@ -18,6 +18,10 @@ use crate::{Connection, Error, ErrorKind, Request, Value};
 /// The idle time of an entry that was handed back: longer than any lease, so that the next claim takes it at once.
 const HANDED_BACK: Duration = Duration::from_hours(1);
 
+/// Entries that are handed back in one script. Redis 8.6 keeps pending entries in the order of their last touch and walks
+/// over all later ones to file one as untouched for long: 0.7 ms each in front of 100 000 pending entries.
+const HAND_BACK_CHUNK: usize = 50;
+
 /// Names and values of one dead letter that Lua can pass on in one command; it gives up at about 8000 arguments.
 const MAX_SCRIPT_FIELDS: usize = 3500;
 
@@ -97,15 +101,16 @@ impl Fenced {
         owner: &Owner,
         entries: &[(EntryId, u64)],
     ) -> Result<u64, Error> {
-        if entries.is_empty() {
-            return Ok(0);
-        }
         let idle = crate::command::milliseconds(HANDED_BACK);
-        let args = |request| with_counts(owner_args(request, owner).int(idle), entries);
-        match self.script(connection, Script::hand_back(), &[&owner.key], args).await? {
-            Some(value) => decode::count(&value).map_err(|error| at(error, Script::hand_back(), owner)),
-            None => plain::hand_back(connection, owner, entries, HANDED_BACK).await,
+        let mut done = 0;
+        for entries in entries.chunks(HAND_BACK_CHUNK) {
+            let args = |request| with_counts(owner_args(request, owner).int(idle), entries);
+            done += match self.script(connection, Script::hand_back(), &[&owner.key], args).await? {
+                Some(value) => decode::count(&value).map_err(|error| at(error, Script::hand_back(), owner))?,
+                None => plain::hand_back(connection, owner, entries, HANDED_BACK).await?,
+            };
         }
+        Ok(done)
     }
 
     /// Sets the delivery counts of `entries` to exactly the numbers given and starts their leases anew: the step before

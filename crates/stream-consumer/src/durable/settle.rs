@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use smallvec::SmallVec;
-use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
+use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Takeover, Verdict};
 use stream_redis::command::XAck;
 use stream_redis::{Error, Taken};
 use tokio::sync::OwnedSemaphorePermit;
@@ -25,10 +25,12 @@ use crate::work::{Outcomes, Work};
 
 /// How long an acknowledgement may wait for others while handlers run.
 pub(crate) const LINGER: Duration = Duration::from_millis(25);
+/// How long an acknowledgement that failed waits at least.
+const ACK_PAUSE: Duration = Duration::from_millis(100);
 /// So many acknowledgements are one command.
 const MOST_ACKS: usize = 1_000;
 /// So many commands may be under way.
-const MOST_IN_FLIGHT: usize = 4;
+pub(crate) const MOST_IN_FLIGHT: usize = 4;
 
 /// A command under way.
 pub(crate) type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
@@ -77,7 +79,8 @@ pub(crate) async fn take(
     suspect: bool,
 ) -> Landed {
     let at = now();
-    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, u64::from(recount.attempt))).collect();
+    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone);
+    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
     let lease = stream.config.lease.lease();
     let result = stream.link.take(&stream.owner, &counts, lease).await;
     Landed::Taken { recounts, permits, suspect, at, result }
@@ -123,7 +126,7 @@ impl<W: Work> Worker<W> {
                     self.leave_lane(slot);
                 }
                 self.stream.book().ledger.set_stage(slot, Stage::Waiting);
-                let recount = Recount { slot, id, attempt: attempt.saturating_add(1), give_up: false };
+                let recount = Recount { slot, id, attempt: attempt.saturating_add(1), alone: false, give_up: false };
                 self.wait(now() + after, Wake::Recount(recount));
             }
             Verdict::DeadLetter(reason) => self.bury_with(slot, delivery, reason),
@@ -160,6 +163,7 @@ impl<W: Work> Worker<W> {
         self.leave_lane(slot);
         if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
             // It is not pending any more, so nothing could be moved; the mode has given it up beforehand.
+            count(&self.stream.counters.given_up, 1);
             self.stream.tell(&Event::GivenUp { id: delivery.id(), reason: &reason });
             self.stream.book().ledger.remove(slot);
             return;
@@ -169,7 +173,7 @@ impl<W: Work> Worker<W> {
             attempts: delivery.attempt(),
             entry: delivery.entry,
             stream: source.stream.clone(),
-            group: source.group.clone(),
+            group: self.stream.owner.group.clone(),
             consumer: source.consumer.clone(),
             reason,
             dead_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
@@ -413,6 +417,7 @@ impl<W: Work> Worker<W> {
     }
 
     fn finish(&mut self, entries: Vec<(Slot, EntryId)>) {
+        self.acks_refused = 0;
         self.acks_settling -= entries.len();
         let mut book = self.stream.book();
         let book = &mut *book;
@@ -425,13 +430,19 @@ impl<W: Work> Worker<W> {
 
     /// Whether the server has taken these acknowledgements is not known; they are sent again.
     fn acknowledge_again(&mut self, entries: Vec<(Slot, EntryId)>, error: &Error) {
-        if super::group::is_denied(error) {
-            self.stream.degraded("entries are handled but cannot be acknowledged", error);
+        // A connection that failed is paced where it is made anew; an answer that refuses is paced here.
+        let mut pause = ACK_PAUSE;
+        if error.server().is_some() {
+            if self.acks_refused == 0 && super::group::is_denied(error) {
+                self.stream.degraded("entries are handled but cannot be acknowledged", error);
+            }
+            pause = pause.max(self.stream.config.backoff.delay(self.acks_refused, fastrand::f64()));
+            self.acks_refused = self.acks_refused.saturating_add(1);
         }
         self.acks.extend(entries);
         let now = now();
         self.acks_since.get_or_insert(now);
-        self.acks_not_before = Some(now + Duration::from_millis(100));
+        self.acks_not_before = Some(now + pause);
     }
 }
 

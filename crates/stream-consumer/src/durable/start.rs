@@ -10,10 +10,9 @@ use smallvec::{SmallVec, smallvec};
 use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
 use stream_redis::Taken;
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::Span;
 
 use super::config::Acknowledge;
-use super::job::{Ended, Members, panicked, poll_once};
+use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::settle::{Landed, take};
 use super::stream::now;
 use super::worker::{Ready, Recount, TakenOver, Wake, Worker};
@@ -29,22 +28,22 @@ impl<W: Work> Worker<W> {
     pub(crate) fn start_ready(&mut self) {
         let limit = self.work.batch();
         let mut finished = 0;
+        // One look at the clock for each handler: the end of one is the beginning of the next.
+        let mut clock = now();
         for _ in 0..BURST {
             if self.queue.is_empty() {
                 break;
             }
             let Some(permit) = self.permit() else { break };
-            let Some(members) = self.gather(limit) else {
+            let Some(members) = self.gather(limit, clock) else {
                 self.spare = Some(permit);
                 continue;
             };
-            finished += self.start(members, smallvec![permit]);
+            finished += self.start(members, smallvec![permit], &mut clock);
         }
-        // Not kept: another stream may want it, or a suspect that has to be alone.
-        self.spare = None;
         self.again = !self.queue.is_empty() && !self.starved;
         if finished > 0 {
-            self.reading.finished(finished, now());
+            self.reading.finished(finished, clock);
         }
     }
 
@@ -56,8 +55,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// The next deliveries to start together, without those that are no longer ours. `None` if none is left.
-    fn gather(&mut self, limit: usize) -> Option<Members> {
-        let now = now();
+    fn gather(&mut self, limit: usize, now: Instant) -> Option<Members> {
         let mut members: Option<Members> = None;
         while members.as_ref().is_none_or(|members| members.slots.len() < limit) {
             let Some(ready) = self.queue.pop_front() else { break };
@@ -87,7 +85,7 @@ impl<W: Work> Worker<W> {
                 // This process was frozen or cut off: ask before starting. The attempt is not counted twice.
                 self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
                 let attempt = ready.delivery.attempt();
-                self.recounts.push_back(Recount { slot: ready.slot, id, attempt, give_up: false });
+                self.recounts.push_back(Recount { slot: ready.slot, id, attempt, alone: false, give_up: false });
                 None
             }
             _ => {
@@ -99,15 +97,14 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// Starts a handler. Returns how many entries it finished at its first poll.
-    fn start(&mut self, members: Members, permits: SmallVec<[OwnedSemaphorePermit; 1]>) -> usize {
+    /// Starts a handler at the time on the `clock`, and sets that on. Returns how many entries it finished at its first poll.
+    fn start(&mut self, members: Members, permits: SmallVec<[OwnedSemaphorePermit; 1]>, clock: &mut Instant) -> usize {
         let started = members.slots.len();
         count(&self.stream.counters.started, started as u64);
         for delivery in &members.deliveries {
             self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
         }
         let span = span_of(&members.deliveries[0]);
-        let begin = now();
         let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(&members.deliveries)));
         let Begun { future, undecodable } = match begun {
             Ok(begun) => begun,
@@ -122,9 +119,11 @@ impl<W: Work> Worker<W> {
         if self.inline.allowed() {
             let mut cx = Context::from_waker(std::task::Waker::noop());
             let poll = poll_once(future.as_mut(), &mut cx, &span);
-            self.inline.polled(now().saturating_duration_since(begin));
+            let begin = std::mem::replace(clock, now());
+            self.inline.polled(clock.saturating_duration_since(begin));
             if let Poll::Ready(outcomes) = poll {
-                if self.spare.is_none() {
+                // Those of a suspect are more than one place, and are given back at once.
+                if self.spare.is_none() && permits.len() == 1 {
                     self.spare = permits.into_iter().next();
                 }
                 self.settle_all(members, outcomes);
@@ -167,9 +166,13 @@ impl<W: Work> Worker<W> {
         let mut book = stream.book();
         for (id, deliveries) in undelivered {
             book.read_to = book.read_to.max(id);
+            if !book.ledger.is_new(id) && book.ledger.find(id).is_some() {
+                // Its lease was over as well, and the steward has claimed it meanwhile.
+                continue;
+            }
             let slot = book.ledger.insert(id, now, None);
             let attempt = u32::try_from(deliveries.max(1)).unwrap_or(u32::MAX);
-            self.recounts.push_back(Recount { slot, id, attempt, give_up: false });
+            self.recounts.push_back(Recount { slot, id, attempt, alone: false, give_up: false });
         }
     }
 
@@ -178,13 +181,11 @@ impl<W: Work> Worker<W> {
         match entries {
             TakenOver::Counted(entries) => {
                 for (slot, id, deliveries) in entries {
-                    let recount = |attempt, give_up| Recount { slot, id, attempt, give_up };
+                    let recount = |attempt, alone, give_up| Recount { slot, id, attempt, alone, give_up };
                     match Takeover::decide(deliveries, &self.stream.config.retry) {
-                        Takeover::Suspect { attempt, alone } => {
-                            self.suspects.push_back((recount(attempt, false), alone))
-                        }
-                        Takeover::GiveUp { attempts } => self.recounts.push_back(recount(attempts, true)),
-                        Takeover::Start { attempt } => self.recounts.push_back(recount(attempt, false)),
+                        Takeover::Suspect { attempt, alone } => self.suspects.push_back(recount(attempt, alone, false)),
+                        Takeover::GiveUp { attempts } => self.recounts.push_back(recount(attempts, true, true)),
+                        Takeover::Start { attempt } => self.recounts.push_back(recount(attempt, false, false)),
                         _ => {}
                     }
                 }
@@ -230,7 +231,7 @@ impl<W: Work> Worker<W> {
         if self.suspect_under_way {
             return;
         }
-        let Some((recount, alone)) = self.suspects.pop_front() else { return };
+        let Some(mut recount) = self.suspects.pop_front() else { return };
         self.suspect_under_way = true;
         let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
         self.spare = None;
@@ -238,13 +239,15 @@ impl<W: Work> Worker<W> {
         self.flights.push(Box::pin(async move {
             let places = async {
                 let lane = Arc::clone(&fleet.suspect).acquire_owned().await.ok()?;
-                let places = if alone {
+                let places = if recount.alone {
                     // Handlers that run for longer than a lease are not waited for: they were not what died, or they would
                     // have by now.
                     let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
-                    match tokio::time::timeout(stream.config.lease.lease(), all).await {
-                        Ok(all) => all.ok()?,
-                        Err(_) => Arc::clone(&fleet.permits).acquire_owned().await.ok()?,
+                    if let Ok(all) = tokio::time::timeout(stream.config.lease.lease(), all).await {
+                        all.ok()?
+                    } else {
+                        recount.alone = false;
+                        Arc::clone(&fleet.permits).acquire_owned().await.ok()?
                     }
                 } else {
                     Arc::clone(&fleet.permits).acquire_owned().await.ok()?
@@ -330,9 +333,10 @@ impl<W: Work> Worker<W> {
         let Some(ready) = self.queue.pop_back() else { return };
         let members =
             Members { slots: smallvec![ready.slot], deliveries: smallvec![ready.delivery], since: ready.since };
-        let finished = self.start(members, permits);
+        let mut clock = now();
+        let finished = self.start(members, permits, &mut clock);
         if finished > 0 {
-            self.reading.finished(finished, now());
+            self.reading.finished(finished, clock);
         }
     }
 
@@ -347,15 +351,4 @@ impl<W: Work> Worker<W> {
         self.stream.book().ledger.remove(slot);
         self.leave_lane(slot);
     }
-}
-
-fn span_of(delivery: &Delivery) -> Span {
-    tracing::info_span!(
-        "handle",
-        stream = %delivery.source.stream,
-        group = %delivery.source.group,
-        consumer = %delivery.source.consumer,
-        entry = %delivery.id(),
-        attempt = delivery.attempt(),
-    )
 }

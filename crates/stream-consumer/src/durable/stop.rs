@@ -103,7 +103,8 @@ impl<W: Work> Worker<W> {
         let mut unstarted: Vec<(Slot, EntryId, u32)> = Vec::new();
         let before = |attempt: u32| attempt.saturating_sub(1);
         let recount = |recount: Recount| {
-            let starts = if recount.give_up { recount.attempt } else { before(recount.attempt) };
+            // What is to be given up keeps the count that says so.
+            let starts = if recount.give_up { recount.attempt.saturating_add(1) } else { before(recount.attempt) };
             (recount.slot, recount.id, starts)
         };
         for ready in self.queue.drain(..).chain(self.lanes.drain()) {
@@ -111,12 +112,16 @@ impl<W: Work> Worker<W> {
             unstarted.push((ready.slot, ready.delivery.id(), before(ready.delivery.attempt())));
         }
         unstarted.extend(self.recounts.drain(..).map(recount));
-        unstarted.extend(self.suspects.drain(..).map(|(suspect, _)| recount(suspect)));
+        unstarted.extend(self.suspects.drain(..).map(recount));
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting.wake {
                 Wake::Recount(waiting) => unstarted.push(recount(waiting)),
-                // Whoever gets it finds its attempts used up, or fails to decode it, and buries it.
-                Wake::Bury(burial) => unstarted.push((burial.slot, burial.letter.entry.id(), burial.letter.attempts)),
+                Wake::Bury(burial) => {
+                    // Whoever gets it next finds its attempts used up, or buries it for the same reason as here.
+                    let attempts = burial.letter.attempts;
+                    let used_up = u32::from(self.stream.config.retry.is_last(attempts));
+                    unstarted.push((burial.slot, burial.letter.entry.id(), attempts + used_up));
+                }
             }
         }
         while let Some(entries) = self.taken_over_now() {

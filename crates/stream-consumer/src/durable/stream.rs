@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use stream_core::{DEFAULT_FINISHED_CAPACITY, EntryId, Finished, Lease, Ledger, Slot};
 use stream_redis::{Error, Owner};
@@ -13,6 +12,7 @@ use super::group::GroupMemory;
 use super::link::Link;
 use crate::delivery::Source;
 use crate::observe::{Counters, Event, count};
+pub(crate) use crate::pace::now;
 
 /// How to tell a running handler that its delivery is no longer ours.
 pub(crate) type Tag = Option<CancellationToken>;
@@ -40,12 +40,14 @@ pub(crate) struct Stream {
     book: Mutex<Book>,
     /// Set once a lease was lost or the group was: from then on nothing is started without a look into the ledger.
     disturbed: AtomicBool,
+    /// Whether a read was cut off and its remains were not looked for yet.
+    cut: AtomicBool,
 }
 
 impl Stream {
     pub(crate) fn new(config: &Arc<Config>, source: Source, link: &Arc<Link>, counters: &Arc<Counters>) -> Self {
         let owner =
-            Owner { key: source.stream.clone(), group: source.group.clone(), consumer: source.consumer.clone() };
+            Owner { key: source.stream.clone(), group: config.group.clone(), consumer: source.consumer.clone() };
         Self {
             config: Arc::clone(config),
             source: Arc::new(source),
@@ -60,6 +62,7 @@ impl Stream {
                 read_to: EntryId::ZERO,
             }),
             disturbed: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
         }
     }
 
@@ -74,6 +77,16 @@ impl Stream {
 
     pub(crate) fn is_disturbed(&self) -> bool {
         self.disturbed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_cut(&self, cut: bool) {
+        self.cut.store(cut, Ordering::Release);
+    }
+
+    /// Whether the own pending list may hold entries of a read that was cut off. Until they are found, nothing is claimed:
+    /// a claim could not tell them from what a dead owner had started, and would count their attempt twice.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire)
     }
 
     /// Tells the observer and the log.
@@ -114,9 +127,4 @@ impl Stream {
     pub(crate) fn degraded(&self, what: &'static str, error: &Error) {
         self.tell(&Event::Degraded { what, error });
     }
-}
-
-/// Now, on the clock of the runtime, which tests can stop.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

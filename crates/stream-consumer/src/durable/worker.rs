@@ -53,6 +53,8 @@ pub(crate) struct Recount {
     pub(crate) slot: Slot,
     pub(crate) id: EntryId,
     pub(crate) attempt: u32,
+    /// Whether nothing may run beside it, which its count on the server tells.
+    pub(crate) alone: bool,
     /// Whether it goes to the dead letters instead of a handler.
     pub(crate) give_up: bool,
 }
@@ -127,13 +129,15 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) lane_keys: HashMap<Slot, u64>,
     pub(crate) recounts: VecDeque<Recount>,
     pub(crate) recounting: bool,
-    pub(crate) suspects: VecDeque<(Recount, bool)>,
+    pub(crate) suspects: VecDeque<Recount>,
     pub(crate) suspect_under_way: bool,
     pub(crate) waiting: BinaryHeap<Waiting>,
     pub(crate) sequence: u64,
     pub(crate) jobs: Jobs<W>,
     pub(crate) inline: Inline,
     permits: PollSemaphore,
+    /// Whether this loop stands in the line for a place.
+    in_line: bool,
     pub(crate) spare: Option<OwnedSemaphorePermit>,
     pub(crate) starved: bool,
     /// Whether there is more to start although nothing new has happened.
@@ -143,6 +147,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) acks_in_flight: usize,
     pub(crate) acks_settling: usize,
     pub(crate) acks_not_before: Option<Instant>,
+    /// How often in a row the server refused them.
+    pub(crate) acks_refused: u32,
     pub(crate) flush: bool,
     pub(crate) flights: FuturesUnordered<Flight>,
     pub(crate) held_bytes: usize,
@@ -174,6 +180,7 @@ impl<W: Work> Worker<W> {
             sequence: 0,
             jobs: Jobs::new(),
             inline: Inline::new(),
+            in_line: false,
             spare: None,
             starved: false,
             again: false,
@@ -182,6 +189,7 @@ impl<W: Work> Worker<W> {
             acks_in_flight: 0,
             acks_settling: 0,
             acks_not_before: None,
+            acks_refused: 0,
             flush: false,
             flights: FuturesUnordered::new(),
             held_bytes: 0,
@@ -225,11 +233,24 @@ impl<W: Work> Worker<W> {
         self.start_suspect();
         self.start_recounts();
         self.start_ready();
+        self.leave_line();
         self.flush_if_due(now);
         self.sweep(now);
         if self.may_read() {
             let held = self.stream.book().ledger.len().saturating_sub(self.waiting.len() + self.acks_settling);
             self.reading.top_up(held, self.held_bytes);
+        }
+    }
+
+    /// Keeps no place that nothing is going to use: it would be kept from the other streams, and from a suspect that waits
+    /// to be alone.
+    fn leave_line(&mut self) {
+        self.spare = None;
+        self.starved &= !(self.queue.is_empty() && self.recounts.is_empty());
+        if self.in_line && !self.starved {
+            // A place may have been given to the line meanwhile, and nobody would take it up.
+            self.permits = PollSemaphore::new(Arc::clone(&self.fleet.permits));
+            self.in_line = false;
         }
     }
 
@@ -244,6 +265,7 @@ impl<W: Work> Worker<W> {
             self.start_ready();
         }
         self.flush_if_due(now);
+        self.sweep(now);
     }
 
     /// Entries that the steward has taken over and nobody has looked at yet.
@@ -289,10 +311,12 @@ impl<W: Work> Worker<W> {
         if let Poll::Ready(Some(entries)) = self.taken_over.poll_recv(cx) {
             return Poll::Ready(Happened::TakenOver(entries));
         }
-        if self.starved
-            && let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx)
-        {
-            return Poll::Ready(Happened::Permit(permit));
+        if self.starved {
+            if let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx) {
+                self.in_line = false;
+                return Poll::Ready(Happened::Permit(permit));
+            }
+            self.in_line = true;
         }
         match self.reading.poll(cx, &mut self.batch) {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
@@ -316,6 +340,7 @@ impl<W: Work> Worker<W> {
                     self.stream.tell(&Event::Ready);
                 }
                 self.take_up_undelivered(undelivered);
+                self.stream.set_cut(false);
             }
             Happened::Read(Progress::Entries { complete }) => {
                 self.flush |= complete;
@@ -327,7 +352,10 @@ impl<W: Work> Worker<W> {
 
     /// When the loop has to look again although nothing happened.
     fn due(&self) -> Option<Instant> {
-        let linger = self.acks_since.filter(|_| !self.acks.is_empty()).map(|since| {
+        // With as many commands under way as there may be, the next event is an answer and not a time: a time that has
+        // passed already would make the loop spin.
+        let may_flush = !self.acks.is_empty() && self.acks_in_flight < super::settle::MOST_IN_FLIGHT;
+        let linger = self.acks_since.filter(|_| may_flush).map(|since| {
             let due = since + super::settle::LINGER;
             self.acks_not_before.map_or(due, |not_before| due.max(not_before))
         });

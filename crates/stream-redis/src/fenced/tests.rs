@@ -242,6 +242,14 @@ fn calls_can_move_between_threads() {
 }
 
 #[tokio::test]
+async fn many_entries_are_handed_back_in_several_scripts() {
+    let server = Scripted::new([Ok(Value::Int(50)), Ok(Value::Int(9))]);
+    let entries: Vec<_> = (1..=60).map(|ms| (id(ms, 0), 0)).collect();
+    assert_eq!(Fenced::new().hand_back(&server, &owner(), &entries).await.unwrap(), 59);
+    assert!(server.seen()[1].starts_with("EVALSHA hand_back 1 s g c 3600000 51-0 0 52-0 0"));
+}
+
+#[tokio::test]
 async fn nothing_to_do_sends_nothing() {
     let server = Scripted::default();
     let (fenced, owner) = (Fenced::new(), owner());

@@ -67,6 +67,11 @@ pub(super) enum Look {
     Wait(Option<Instant>),
 }
 
+impl Ticket {
+    /// Of no request: who looks for its answer waits for the end of the connection.
+    pub(super) const NONE: Self = Self(0);
+}
+
 impl Link {
     pub(super) fn new(name: Option<String>) -> Self {
         Self { name, ..Self::default() }

@@ -26,7 +26,8 @@ pub(super) struct MemoryReader {
     /// When the oldest read must have been answered.
     deadline: Option<Instant>,
     alarm: Alarm,
-    failed: bool,
+    /// Set by the first error that makes the reader useless.
+    failed: Option<ErrorKind>,
 }
 
 /// A read that the server has.
@@ -45,7 +46,7 @@ struct Arriving {
 impl MemoryReader {
     pub(super) fn new(shared: Arc<Shared>, link: LinkId) -> Self {
         let (unsent, sent) = Default::default();
-        Self { shared, link, unsent, sent, arriving: None, deadline: None, alarm: Alarm::default(), failed: false }
+        Self { shared, link, unsent, sent, arriving: None, deadline: None, alarm: Alarm::default(), failed: None }
     }
 
     /// Writes the reads that were submitted; false when there was nothing to write.
@@ -78,9 +79,8 @@ impl MemoryReader {
             return Poll::Pending;
         }
         if self.arriving.is_none() {
-            let Some(ticket) = self.sent.front().map(|sent| sent.ticket) else {
-                return Poll::Ready(Err(Error::new(ErrorKind::Protocol, "polled without a read in flight")));
-            };
+            // Without a read in flight there is nothing to wait for but the end of the connection.
+            let ticket = self.sent.front().map_or(Ticket::NONE, |sent| sent.ticket);
             let deadline = self.deadline();
             let answer = match poll_answer(&self.shared, (self.link, ticket), deadline, &mut self.alarm, cx) {
                 Poll::Pending => return Poll::Pending,
@@ -128,6 +128,18 @@ impl MemoryReader {
     }
 }
 
+impl MemoryReader {
+    /// Notes that the reader is of no more use, and names the oldest read in the error.
+    fn fail(&mut self, error: Error) -> Error {
+        self.failed = Some(error.kind());
+        self.shared.with(|state| state.hang_up(self.link));
+        match self.sent.front().map(|sent| &sent.read).or(self.unsent.front()) {
+            Some(read) => error.at(command(read), Some(&read.key)),
+            None => error,
+        }
+    }
+}
+
 impl Reader for MemoryReader {
     fn submit(&mut self, read: &ReadRequest) {
         self.unsent.push_back(read.clone());
@@ -138,17 +150,13 @@ impl Reader for MemoryReader {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Result<ReadProgress, Error>> {
-        if self.failed {
-            return Poll::Ready(Err(closed()));
+        if let Some(kind) = self.failed {
+            return Poll::Ready(Err(Error::new(kind, "this connection failed before: open a new one")));
         }
-        let progress = self.poll(cx, batch);
-        if let Poll::Ready(Err(error)) = &progress
-            && error.server().is_none()
-        {
-            self.failed = true;
-            self.shared.with(|state| state.hang_up(self.link));
+        match self.poll(cx, batch) {
+            Poll::Ready(Err(error)) if error.server().is_none() => Poll::Ready(Err(self.fail(error))),
+            progress => progress,
         }
-        progress
     }
 }
 
@@ -175,10 +183,11 @@ fn request(read: &ReadRequest) -> Vec<Bytes> {
         push(consumer.as_bytes());
     }
     push(b"COUNT");
-    push(read.count.to_string().as_bytes());
+    push(read.count.max(1).to_string().as_bytes());
     if let Some(block) = read.block {
         push(b"BLOCK");
-        push(block.as_millis().to_string().as_bytes());
+        // Zero would wait for ever.
+        push(block.as_nanos().div_ceil(1_000_000).max(1).to_string().as_bytes());
     }
     if matches!(read.from, ReadFrom::Group { no_ack: true, .. }) {
         push(b"NOACK");

@@ -85,12 +85,11 @@ pub(super) fn unknown_command(args: &[Bytes], profile: Profile) -> ServerError {
         Profile::Redis62 => format!("ERR unknown command `{name}`, with args beginning with: "),
         _ => format!("ERR unknown command '{name}', with args beginning with: "),
     };
+    let (before, after) = if profile == Profile::Redis62 { ("`", "`, ") } else { ("'", "' ") };
     for arg in args.iter().skip(1) {
-        let arg = text(arg);
-        line.push_str(&match profile {
-            Profile::Redis62 => format!("`{arg}`, "),
-            _ => format!("'{arg}' "),
-        });
+        line.push_str(before);
+        line.push_str(&text(arg));
+        line.push_str(after);
     }
     error(&line)
 }

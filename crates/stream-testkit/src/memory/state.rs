@@ -160,7 +160,9 @@ impl State {
     /// Nobody waits for these answers any more.
     pub(super) fn abandon(&mut self, id: LinkId, tickets: &[Ticket]) {
         if let Some(link) = self.links.get_mut(&id) {
-            tickets.iter().for_each(|&ticket| link.abandon(ticket));
+            for &ticket in tickets {
+                link.abandon(ticket);
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 mod blocking;
 mod compare;
 mod operation;
+mod trimming;
 
 use std::sync::Arc;
 

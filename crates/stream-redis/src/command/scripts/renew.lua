@@ -1,21 +1,26 @@
--- Starts the lease anew of those of the ids ARGV[3..] (ascending) that the consumer still owns. Returns the others.
+-- Starts the lease of those of the ids ARGV[3..] (ascending) anew that the consumer still owns. Returns the others.
 local last = #ARGV
 if last < 3 then return {} end
 
--- Other entries of the same consumer may lie between the wanted ones, so the range is read to its end.
+-- One look at the range finds most of them. Other entries of the same consumer may lie between, so where the look does
+-- not reach to the end of the range, what it did not find is asked for one by one: that is bounded, the range is not.
 local own = {}
-local from, page = ARGV[3], math.max(last - 2, 100)
-repeat
-  local rows = redis.pcall('XPENDING', key, group, from, ARGV[last], page, consumer)
-  if failed(rows) then return rows end
-  for i = 1, #rows do own[rows[i][1]] = true end
-  if #rows > 0 then from = '(' .. rows[#rows][1] end
-until #rows < page
+local page = 2 * (last - 2) + 100
+local rows = redis.pcall('XPENDING', key, group, ARGV[3], ARGV[last], page, consumer)
+if failed(rows) then return rows end
+for i = 1, #rows do own[rows[i][1]] = true end
+local whole = #rows < page
 
 local lost = {}
 local claim = {'XCLAIM', key, group, consumer, '0'}
 for i = 3, last do
-  if own[ARGV[i]] then claim[#claim + 1] = ARGV[i] else lost[#lost + 1] = ARGV[i] end
+  local id = ARGV[i]
+  local mine, err = own[id], nil
+  if not mine and not whole then
+    mine, err = owns(id)
+    if err then return err end
+  end
+  if mine then claim[#claim + 1] = id else lost[#lost + 1] = id end
   -- Lua hands over a few thousand arguments at most.
   if #claim > 5 and (#claim >= 1000 or i == last) then
     claim[#claim + 1] = 'JUSTID'

@@ -32,7 +32,7 @@ pub(super) fn xclaim(db: &mut Db, args: &[Bytes]) -> Reply {
     let min_idle = int(&args[4]).ok_or_else(|| error("ERR Invalid min-idle-time argument for XCLAIM"))?.max(0);
     let ids: Vec<EntryId> = args[5..].iter().map_while(|arg| strict_id(arg, 0).ok()).collect();
     let options = ClaimOptions::parse(&mut Args::after(args, 5 + ids.len()), now)?;
-    claim(stream, name, consumer, min_idle, &ids, &options, now, profile)
+    Ok(claim(stream, name, consumer, min_idle, &ids, &options, now, profile))
 }
 
 impl ClaimOptions {
@@ -74,9 +74,9 @@ fn claim(
     options: &ClaimOptions,
     now: i64,
     profile: Profile,
-) -> Reply {
+) -> Value {
     let Stream { entries, groups, .. } = stream;
-    let Some(group) = groups.get_mut(name) else { return Ok(Value::Array(Vec::new())) };
+    let Some(group) = groups.get_mut(name) else { return Value::Array(Vec::new()) };
     group.last_id = group.last_id.max(options.last_id);
     if profile.consumers_are_eager() {
         group.saw(consumer, now);
@@ -101,7 +101,7 @@ fn claim(
         group.served(consumer, now);
         claimed.push(claimed_value(id, fields, options.just_id));
     }
-    Ok(Value::Array(claimed))
+    Value::Array(claimed)
 }
 
 pub(super) fn xautoclaim(db: &mut Db, args: &[Bytes]) -> Reply {
@@ -127,9 +127,11 @@ pub(super) fn xautoclaim(db: &mut Db, args: &[Bytes]) -> Reply {
     if profile.consumers_are_eager() {
         group.saw(consumer, now);
     }
-    let ids: Vec<EntryId> = group.pending.range(start..).map(|(id, _)| *id).collect();
+    // One more than may be looked at: the cursor.
+    let most = count.saturating_mul(SCAN_FACTOR);
+    let ids: Vec<EntryId> = group.pending.range(start..).map(|(id, _)| *id).take(most.saturating_add(1)).collect();
     let (mut scanned, mut claimed, mut deleted) = (0, Vec::new(), Vec::new());
-    for &id in ids.iter().take(count.saturating_mul(SCAN_FACTOR)) {
+    for &id in ids.iter().take(most) {
         if claimed.len() + deleted.len() == count {
             break;
         }

@@ -1,4 +1,5 @@
 //! The few commands that are not about streams.
+#![expect(clippy::unnecessary_wraps, reason = "all commands have the same signature")]
 
 use bytes::Bytes;
 use stream_redis::Value;

@@ -47,8 +47,7 @@ pub(super) fn xgroup(db: &mut Db, args: &[Bytes]) -> Reply {
         return Err(no_group_in_stream(key, name));
     }
     match (subcommand.as_slice(), args.len()) {
-        (b"create" | b"setid", 7..) if profile == Profile::Redis62 => Err(wrong()),
-        (b"setid", 6) if profile == Profile::Redis62 => Err(wrong()),
+        (b"create", 7..) | (b"setid", 6..) if profile == Profile::Redis62 => Err(wrong()),
         (b"create", 5..) => create(db, key, name, &args[4], &options),
         (b"setid", 5..) => set_id(db, key, name, &args[4], &options),
         (b"destroy", 4) => destroy(db, key, name),

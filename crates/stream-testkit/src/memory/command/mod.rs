@@ -26,6 +26,8 @@ pub(super) enum Outcome {
     Block(Read),
 }
 
+type Run = fn(&mut Db, &[Bytes]) -> Reply;
+
 /// Carries out one command.
 pub(super) fn execute(db: &mut Db, args: &[Bytes]) -> Outcome {
     db.expire();
@@ -40,7 +42,7 @@ pub(super) fn execute(db: &mut Db, args: &[Bytes]) -> Outcome {
 }
 
 fn reply(db: &mut Db, name: &[u8], args: &[Bytes]) -> Reply {
-    let run: (i32, fn(&mut Db, &[Bytes]) -> Reply) = match name {
+    let (arity, run): (i32, Run) = match name {
         b"xadd" => (-5, append::xadd),
         b"xtrim" => (-4, append::xtrim),
         b"xdel" => (-3, append::xdel),
@@ -71,8 +73,8 @@ fn reply(db: &mut Db, name: &[u8], args: &[Bytes]) -> Reply {
         b"command" => (-1, generic::command),
         _ => return Err(unknown_command(args, db.profile)),
     };
-    need(args, run.0)?;
-    run.1(db, args)
+    need(args, arity)?;
+    run(db, args)
 }
 
 /// Checks the number of arguments, the command included; a negative number is a minimum.

@@ -6,7 +6,7 @@ use stream_redis::Value;
 
 use super::super::args::{Args, range_end, range_start, strict_id};
 use super::super::db::Db;
-use super::super::group::Group;
+use super::super::group::{Consumer, Group, Pending};
 use super::super::reply::{Reply, count, id_value, no_key_or_group, syntax};
 
 pub(super) fn xack(db: &mut Db, args: &[Bytes]) -> Reply {
@@ -54,13 +54,18 @@ impl Range {
         if self.start > self.end {
             return Value::Array(Vec::new());
         }
-        let rows = group
-            .pending
-            .range(self.start..=self.end)
-            .filter(|(_, pending)| self.consumer.as_ref().is_none_or(|consumer| pending.consumer == consumer))
-            .filter(|(_, pending)| self.min_idle == 0 || now - pending.delivered_at >= self.min_idle)
-            .take(self.count);
-        let row = |(id, pending): (&EntryId, &super::super::group::Pending)| {
+        let range = self.start..=self.end;
+        let rows: Box<dyn Iterator<Item = (&EntryId, &Pending)>> = match &self.consumer {
+            None => Box::new(group.pending.range(range)),
+            Some(name) => {
+                let own =
+                    group.consumers.get(name).into_iter().flat_map(|consumer| consumer.pending.range(range.clone()));
+                Box::new(own.filter_map(|id| group.pending.get_key_value(id)))
+            }
+        };
+        let old_enough = |pending: &Pending| self.min_idle == 0 || now - pending.delivered_at >= self.min_idle;
+        let rows = rows.filter(|(_, pending)| old_enough(pending)).take(self.count);
+        let row = |(id, pending): (&EntryId, &Pending)| {
             Value::Array(vec![
                 id_value(*id),
                 Value::Bulk(pending.consumer.clone()),
@@ -77,7 +82,7 @@ fn summary(group: &Group) -> Value {
         return Value::Array(vec![Value::Int(0), Value::Nil, Value::Nil, Value::Nil]);
     };
     let holders = group.consumers.iter().filter(|(_, consumer)| !consumer.pending.is_empty());
-    let holder = |(name, consumer): (&Bytes, &super::super::group::Consumer)| {
+    let holder = |(name, consumer): (&Bytes, &Consumer)| {
         Value::Array(vec![Value::Bulk(name.clone()), Value::bulk(consumer.pending.len().to_string())])
     };
     let holders = Value::Array(holders.map(holder).collect());

@@ -43,7 +43,7 @@ async fn a_hanging_command_ends_with_its_connection_or_with_the_timeout() {
     server.fail_next("PING", Fault::Hang);
     let connection = connect(&server).await;
     let ping = request(&["PING"]);
-    let waited = tokio::time::timeout(Duration::from_secs(3600), connection.send(std::slice::from_ref(&ping))).await;
+    let waited = tokio::time::timeout(Duration::from_hours(1), connection.send(std::slice::from_ref(&ping))).await;
     assert!(waited.is_err(), "no answer in an hour");
     let hanging = tokio::spawn({
         let connection = connection.clone();
@@ -114,7 +114,7 @@ async fn a_torn_reply_gives_its_first_entries() {
 async fn killed_readers_fail_and_a_server_that_is_down_refuses() {
     let server = with_group(Profile::default());
     let mut reader = reader(&server).await;
-    let task = tokio::spawn(async move { read(&mut reader, &group_read("a", 10, 0)).await });
+    let task = tokio::spawn(async move { read(&mut reader, &group_read("a", 10, 3_600_000)).await });
     while server.blocked_readers() == 0 {
         tokio::task::yield_now().await;
     }
@@ -125,6 +125,26 @@ async fn killed_readers_fail_and_a_server_that_is_down_refuses() {
     assert_eq!(refused.kind(), ErrorKind::Io);
     server.set_down(false);
     assert!(server.client().connector().connect(&key()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_without_a_read_notices_the_end_of_its_connection() {
+    let server = with_group(Profile::default());
+    let mut reader = reader(&server).await;
+    let (polled, observed) = (std::sync::Arc::new(tokio::sync::Notify::new()), server.clone());
+    let first = polled.clone();
+    let task = tokio::spawn(async move {
+        let mut batch = ReadBatch::default();
+        poll_fn(|cx| {
+            let progress = reader.poll_next(cx, &mut batch);
+            first.notify_one();
+            progress
+        })
+        .await
+    });
+    polled.notified().await;
+    observed.kill_readers();
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Io);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +162,7 @@ async fn an_error_to_a_read_ends_that_read_only() {
 async fn waiting_reads_can_be_unblocked_with_an_error() {
     let server = with_group(Profile::default());
     let mut reader = reader(&server).await;
-    let task = tokio::spawn(async move { read(&mut reader, &group_read("a", 10, 0)).await });
+    let task = tokio::spawn(async move { read(&mut reader, &group_read("a", 10, 3_600_000)).await });
     while server.blocked_readers() == 0 {
         tokio::task::yield_now().await;
     }
@@ -180,4 +200,43 @@ async fn observers_see_commands_before_they_are_carried_out() {
     connect(&server).await.send(&[add()]).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [("XADD s * f v".to_owned(), 0)]);
     assert_eq!(server.len("s"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_not_answered_times_out_after_its_block() {
+    let server = with_group(Profile::default());
+    server.set_response_timeout(Some(Duration::from_secs(2)));
+    server.fail_next("XREADGROUP", Fault::Hang);
+    let mut reader = reader(&server).await;
+    let start = tokio::time::Instant::now();
+    let error = read(&mut reader, &group_read("a", 10, 1000)).await.unwrap_err();
+    assert_eq!((error.kind(), error.command()), (ErrorKind::Timeout, Some("XREADGROUP")));
+    assert_eq!(start.elapsed().as_secs(), 3);
+    assert_eq!(server.open_connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_a_connection_can_fail_too() {
+    let server = MemoryServer::new();
+    server.fail_next("CONNECT", Fault::error("WRONGPASS invalid username-password pair or user is disabled."));
+    server.fail_next("CONNECT", Fault::CutBefore);
+    let open =
+        async || server.client().connector().open_reader(&key(), "reader").await.map(|_| ()).map_err(|e| e.kind());
+    assert_eq!(open().await, Err(ErrorKind::Authentication));
+    assert_eq!(open().await, Err(ErrorKind::Io));
+    assert_eq!((open().await, server.count("CONNECT")), (Ok(()), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_command_is_denied_inside_scripts_too() {
+    let server = with_group(Profile::default());
+    server.add_at("s", EntryId::new(1, 0), [("f", "v")]).unwrap();
+    server.command(["XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">"]).unwrap();
+    server.deny("XCLAIM");
+    let script = stream_redis::command::Script::renew().source();
+    let renew = request(&["EVAL", script, "1", "s", "g", "a", "1-0"]);
+    let text = "ERR ACL failure in script: User default has no permissions to run the 'xclaim' command";
+    let replies = connect(&server).await.send(&[renew]).await.unwrap();
+    assert_eq!(replies[0].as_ref().unwrap_err().to_string(), text);
+    assert_eq!(server.count("EVAL RENEW"), 1);
 }

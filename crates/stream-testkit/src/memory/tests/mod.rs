@@ -4,6 +4,7 @@
 mod faults;
 mod reading;
 mod rules;
+mod transcripts;
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -32,9 +33,8 @@ fn group_read(consumer: &str, count: usize, block: u64) -> ReadRequest {
     }
 }
 
-fn request(args: &[&str]) -> Request {
-    // The command's name is needed for labels only; the model reads the arguments.
-    args[1..].iter().fold(Request::new(Box::leak(args[0].to_owned().into_boxed_str())), |request, arg| request.arg(arg))
+fn request(args: &[&'static str]) -> Request {
+    args[1..].iter().fold(Request::new(args[0]), Request::arg)
 }
 
 async fn connect(server: &MemoryServer) -> std::sync::Arc<dyn Connection> {

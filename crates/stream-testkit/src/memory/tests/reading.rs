@@ -76,13 +76,14 @@ async fn waiting_readers_are_served_in_the_order_they_came() {
     assert_eq!(owners, ["c", "a", "b"]);
 }
 
+type Change = fn(&MemoryServer);
+
 #[tokio::test(start_paused = true)]
 async fn what_ends_a_waiting_group_read_differs_by_generation() {
     let no_key = "NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
     let unblocked = "UNBLOCKED the stream key no longer exists";
     let no_group = "NOGROUP the consumer group this client was blocked on no longer exists";
     let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    type Change = fn(&MemoryServer);
     let delete: Change = |server| assert!(server.delete_key("s"));
     let flush: Change = MemoryServer::flush_all;
     let replace: Change = |server| server.set_string("s");

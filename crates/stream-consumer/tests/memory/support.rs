@@ -9,7 +9,7 @@ use stream_consumer::{Context, EntryId};
 use stream_testkit::MemoryServer;
 
 /// Publishes `count` entries with their number as payload.
-pub fn publish(server: &MemoryServer, key: &str, count: usize) {
+pub(crate) fn publish(server: &MemoryServer, key: &str, count: usize) {
     for n in 0..count {
         server.add(key, [("data", n.to_string())]);
     }
@@ -17,27 +17,26 @@ pub fn publish(server: &MemoryServer, key: &str, count: usize) {
 
 /// Who started what, and at which attempt.
 #[derive(Debug, Clone, Default)]
-pub struct Journal(Arc<Mutex<BTreeMap<EntryId, Vec<u32>>>>);
+pub(crate) struct Journal(Arc<Mutex<BTreeMap<EntryId, Vec<u32>>>>);
 
 impl Journal {
     /// Notes the start of a handler.
-    pub fn done(&self, cx: Context) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn done(&self, cx: Context) -> impl Future<Output = ()> + Send + use<> {
         self.0.lock().unwrap().entry(cx.id()).or_default().push(cx.attempt());
         async {}
     }
 
-    pub fn attempts(&self) -> BTreeMap<EntryId, Vec<u32>> {
+    pub(crate) fn attempts(&self) -> BTreeMap<EntryId, Vec<u32>> {
         self.0.lock().unwrap().clone()
     }
 }
 
 /// Waits until `count` entries were started and nothing is pending.
-pub async fn settled(server: &MemoryServer, key: &str, group: &str, count: usize, journal: &Journal) {
-    for _ in 0..100_000 {
-        if journal.attempts().len() >= count && server.pending(key, group).is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{} of {count} were started, pending: {:?}", journal.attempts().len(), server.pending(key, group));
+pub(crate) async fn settled(server: &MemoryServer, key: &str, group: &str, count: usize, journal: &Journal) {
+    let what = format!("{count} entries to be started and acknowledged");
+    stream_testkit::eventually(Duration::from_hours(24), &what, || {
+        let settled = journal.attempts().len() >= count && server.pending(key, group).is_empty();
+        std::future::ready(settled.then_some(()))
+    })
+    .await;
 }
