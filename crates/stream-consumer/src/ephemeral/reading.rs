@@ -47,8 +47,11 @@ enum Answer {
     Denied(Error, Option<EntryId>),
 }
 
+/// The socket, and what the server says of the stream.
+type Prepared = (Box<dyn Reader>, Answer);
+
 enum State {
-    Preparing(BoxFuture<Result<(Box<dyn Reader>, Answer), Error>>),
+    Preparing(BoxFuture<Result<Prepared, Error>>),
     Open(Box<dyn Reader>),
     Comparing(Box<dyn Reader>, BoxFuture<Result<Answer, Error>>),
     Pausing(Option<Box<dyn Reader>>, Pin<Box<Sleep>>),
@@ -381,7 +384,7 @@ impl Reading {
 }
 
 /// Opens the reading socket, then asks for the facts: the start, or what became of the stream meanwhile.
-async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<(Box<dyn Reader>, Answer), Error> {
+async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<Prepared, Error> {
     let name = format!("streamkeeper:{}", stream.source.consumer);
     let reader = stream.config.client.connector().open_reader(&stream.source.stream, &name).await?;
     let answer = if first || ask {
