@@ -232,7 +232,10 @@ async fn entries_come_as_a_stream_and_what_was_not_taken_is_not_counted() {
     assert_eq!((report.stats.handled, report.positions[0].1), (40, ids[39]));
     // And that is where another one goes on.
     let consumer = ephemeral(&server.client(), "s").start(StartFrom::Id(ids[39])).build().unwrap();
-    assert_eq!(consumer.entries().next().await.map(|delivery| delivery.id()), Some(ids[40]));
+    let mut entries = consumer.entries();
+    assert_eq!(entries.next().await.map(|delivery| delivery.id()), Some(ids[40]));
+    drop(entries);
+    until("the dropped one to be gone", || server.open_connections() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
