@@ -23,6 +23,14 @@ pub(crate) struct GroupMemory {
     entries_added: Option<u64>,
     /// Why the group could not be created, if it was for want of a permission: the answer if it then is missing.
     denied: Option<Error>,
+    /// What was told of missing permissions, once each.
+    told: Told,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Told {
+    create: bool,
+    info: bool,
 }
 
 /// Where to begin a group, and whether the stream is the one that was known.
@@ -87,6 +95,9 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         Ok(()) => true,
         Err(error) if error.kind() == ErrorKind::GroupExists => false,
         Err(error) if is_denied(&error) => {
+            if !std::mem::replace(&mut memory.told.create, true) {
+                stream.degraded("a group that does not exist cannot be created, which ends the consumer", &error);
+            }
             memory.denied = Some(error);
             false
         }
@@ -95,7 +106,7 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     if known {
         forget_or_orphan(stream, beginning, created);
         if !beginning.same_stream {
-            *memory = GroupMemory { denied: memory.denied.take(), ..GroupMemory::default() };
+            *memory = GroupMemory { denied: memory.denied.take(), told: memory.told, ..GroupMemory::default() };
         }
     }
     if created {
@@ -146,7 +157,13 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
             stream.book().finished.forget_below(floor);
             Ok(())
         }
-        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => Ok(()),
+        Err(error) if is_denied(&error) => {
+            if !std::mem::replace(&mut memory.told.info, true) {
+                stream.degraded("a lost group is made anew at its beginning, since its position is not known", &error);
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::Missing => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -426,13 +426,18 @@ impl<W: Work> Worker<W> {
 
     /// Whether the server has taken these acknowledgements is not known; they are sent again.
     fn acknowledge_again(&mut self, entries: Vec<(Slot, EntryId)>, error: &Error) {
+        let mut pause = Duration::from_millis(100);
         if super::group::is_denied(error) {
-            self.stream.degraded("entries are handled but cannot be acknowledged", error);
+            // The permission may be given later; until then it is told once, and asked for at the pace of the backoff.
+            pause = self.stream.config.backoff.base();
+            if !std::mem::replace(&mut self.acks_denied, true) {
+                self.stream.degraded("entries are handled but cannot be acknowledged", error);
+            }
         }
         self.acks.extend(entries);
         let now = now();
         self.acks_since.get_or_insert(now);
-        self.acks_not_before = Some(now + Duration::from_millis(100));
+        self.acks_not_before = Some(now + pause);
     }
 }
 
