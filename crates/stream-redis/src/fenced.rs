@@ -64,6 +64,11 @@ impl Fenced {
         Self::default()
     }
 
+    /// Whether the server has refused scripts, so that plain commands are used.
+    pub fn is_plain(&self) -> bool {
+        self.plain.load(Ordering::Relaxed)
+    }
+
     /// Starts the lease of `ids` (ascending, up to 250) anew; returns those that are lost. The delivery count stays.
     ///
     /// Without scripts, an entry that nobody touched for two thirds of the `lease` counts as lost.
@@ -277,10 +282,15 @@ impl Fenced {
     }
 }
 
-/// Whether the server refused the script commands themselves, not something that a script did.
+/// Whether the server refused the script commands themselves, not something that a script did. Names of keys are in such
+/// texts as well, so the word alone says nothing.
 fn scripts_refused(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported)
-        && error.server().is_some_and(|server| server.detail.to_ascii_lowercase().contains("eval"))
+    let said = |what: &str| error.server().is_some_and(|server| server.detail.to_ascii_lowercase().contains(what));
+    match error.kind() {
+        ErrorKind::NoPermission => said("to run the 'eval"),
+        ErrorKind::Unsupported => said("eval"),
+        _ => false,
+    }
 }
 
 fn owner_args(request: Request, owner: &Owner) -> Request {
