@@ -220,6 +220,31 @@ impl Fenced {
         }
     }
 
+    /// Destroys the group if it has no consumers, nothing pending, and was delivered `last_delivered` last; returns whether
+    /// it was there and was destroyed.
+    ///
+    /// Without scripts nothing is done: between the check and the removal somebody could begin to read.
+    ///
+    /// # Errors
+    /// Of the connection or the server; [`ErrorKind::Missing`] where the stream is gone.
+    pub async fn destroy_group(
+        &self,
+        connection: &dyn Connection,
+        key: &StreamKey,
+        group: &GroupName,
+        last_delivered: EntryId,
+    ) -> Result<bool, Error> {
+        let args = |request: Request| request.arg(group).id(last_delivered);
+        let script = Script::destroy_group();
+        match self.script(connection, script, &[key], args).await? {
+            Some(value) => {
+                let destroyed = decode::count(&value).map_err(|error| error.at(script.label(), Some(key)))?;
+                Ok(destroyed > 0)
+            }
+            None => Ok(false),
+        }
+    }
+
     /// Runs a script; `None` where scripts are not to be had.
     async fn script(
         &self,

@@ -2,8 +2,8 @@
 //! in-memory server with paused time.
 
 mod delivery;
-mod field_cases;
 mod ephemeral;
+mod field_cases;
 mod memory;
 mod recovery;
 mod stopping;

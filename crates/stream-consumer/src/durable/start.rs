@@ -243,12 +243,11 @@ impl<W: Work> Worker<W> {
                     // Handlers that run for longer than a lease are not waited for: they were not what died, or they would
                     // have by now.
                     let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
-                    match tokio::time::timeout(stream.config.lease.lease(), all).await {
-                        Ok(all) => all.ok()?,
-                        Err(_) => {
-                            recount.alone = false;
-                            Arc::clone(&fleet.permits).acquire_owned().await.ok()?
-                        }
+                    if let Ok(all) = tokio::time::timeout(stream.config.lease.lease(), all).await {
+                        all.ok()?
+                    } else {
+                        recount.alone = false;
+                        Arc::clone(&fleet.permits).acquire_owned().await.ok()?
                     }
                 } else {
                     Arc::clone(&fleet.permits).acquire_owned().await.ok()?

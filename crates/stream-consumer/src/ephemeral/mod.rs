@@ -84,7 +84,7 @@ pub struct EphemeralReport {
     /// For each stream the id up to which every entry was handled or given up. A consumer started after it with
     /// [`StartFrom::Id`](crate::StartFrom::Id) goes on where this one stopped.
     pub positions: Vec<(StreamKey, EntryId)>,
-    /// Entries that were read and whose handler was not started (again).
+    /// Entries that were read and whose handler was not started (again), or that it released while stopping.
     pub unstarted: u64,
     /// Handlers that were still running at the end of the grace period, or at an immediate stop, and were aborted.
     pub aborted: u64,
@@ -194,7 +194,7 @@ impl EphemeralConsumer {
         // The tasks end with this future: what is dropped is not left running behind its caller's back.
         let mut tasks = JoinSet::new();
         // A switch of our own: when one stream ends for missing entries, the others stop, but nobody else's consumers.
-        let inner = Shutdown::new();
+        let inner = shutdown.child();
         for key in &config.streams {
             let source = Source { stream: key.clone(), group: None, consumer: config.name.clone() };
             let stream = Arc::new(Stream {
@@ -207,19 +207,7 @@ impl EphemeralConsumer {
         }
         let mut report = EphemeralReport::default();
         let mut failure = None;
-        loop {
-            let joined = tokio::select! {
-                joined = tasks.join_next() => joined,
-                () = shutdown.immediate(), if !inner.is_immediate() => {
-                    inner.stop_now();
-                    continue;
-                }
-                () = shutdown.stopping(), if !inner.is_stopping() => {
-                    inner.stop();
-                    continue;
-                }
-            };
-            let Some(joined) = joined else { break };
+        while let Some(joined) = tasks.join_next().await {
             match joined {
                 Ok(Ok(drained)) => {
                     report.positions.extend(drained.positions);
