@@ -33,7 +33,7 @@ pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>
 async fn renew_loop(stream: &Stream) {
     let every = stream.config.lease.renew_every();
     let mut next = Instant::now() + every;
-    let mut denied = false;
+    let (mut denied, mut plain) = (false, false);
     loop {
         sleep_until(next).await;
         // A tick that comes late is not followed by a burst.
@@ -41,7 +41,12 @@ async fn renew_loop(stream: &Stream) {
         if denied {
             continue;
         }
-        match stream.link.within(every, renew(stream)).await {
+        let renewed = stream.link.within(every, renew(stream)).await;
+        if stream.link.is_plain() && !std::mem::replace(&mut plain, true) {
+            let error = Error::new(ErrorKind::NoPermission, "the server does not allow EVALSHA and EVAL to this user");
+            stream.degraded("without scripts, an entry counts as lost before its lease is over", &error);
+        }
+        match renewed {
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
                 // The reader finds out as well; on 6.2 only after its BLOCK period.

@@ -110,7 +110,8 @@ async fn b66_without_the_permission_to_acknowledge_nothing_storms() {
         let builder = user(&server, &EVERYTHING.replace("+xack ", "")).await;
         server.publish("orders", 10).await;
         let journal = Journal::default();
-        let running = taking(builder.backoff(Duration::from_millis(500), Duration::from_secs(2)), &journal, Duration::ZERO);
+        let running =
+            taking(builder.backoff(Duration::from_millis(500), Duration::from_secs(2)), &journal, Duration::ZERO);
         server.until("all to be handled", || async { journal.finished() == 10 }).await;
         work_for(Duration::from_secs(3)).await;
         let degraded = running.events.named("Degraded");
