@@ -40,7 +40,7 @@ pub enum OnGroupLost {
     /// stream is a new one: nothing is lost, some entries may run again.
     #[default]
     Recreate,
-    /// End [`run`](DurableConsumer::run) with [`RunError::GroupLost`](crate::RunError::GroupLost).
+    /// End [`run`](DurableConsumer::run_with) with [`RunError::GroupLost`](crate::RunError::GroupLost).
     Fail,
 }
 
