@@ -72,7 +72,7 @@ async fn b05_a_stale_group_pins_the_floor_until_the_policy_names_it() {
     assert!(matches!(pinned.plan.pinned_by, Pin::Group { name, .. } if name == group("dead-1")));
     assert_eq!(pinned.excluded, []);
 
-    let stale = TrimPolicy::new().exclude_stale(NamePattern::new("dead-*").unwrap(), Duration::from_secs(600));
+    let stale = TrimPolicy::new().exclude_stale(NamePattern::new("dead-*").unwrap(), Duration::from_mins(10));
     let mut loud = Trimmer::builder(&client).stream("s").policy(stale).build().unwrap();
     assert_eq!(report(&mut loud).await.removed, 0, "it was seen for the first time");
     tokio::time::advance(Duration::from_secs(599)).await;
@@ -174,7 +174,7 @@ async fn entries_go_by_number_only_as_far_as_groups_allow() {
         let unchanged = Some(Duration::ZERO);
         let pin = Pin::Group { name: group("g"), need, pending: 0, unchanged };
         check(TrimPolicy::new().longer_than(10), 49, pin).await;
-        check(TrimPolicy::new().older_than(Duration::from_secs(60)).longer_than(251), 0, Pin::Length).await;
+        check(TrimPolicy::new().older_than(Duration::from_mins(1)).longer_than(251), 0, Pin::Length).await;
     })
     .await;
 }
