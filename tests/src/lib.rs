@@ -6,7 +6,9 @@
 pub mod consumer;
 pub mod journal;
 pub mod server;
+pub mod worker;
 
 pub use consumer::{Events, Running, start};
 pub use journal::{Journal, Run};
-pub use server::{Ask, on_each, on_each_own};
+pub use server::{Ask, SOON, on_each, on_each_own};
+pub use worker::Worker;

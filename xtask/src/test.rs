@@ -3,24 +3,28 @@
 use clap::Args;
 
 use crate::Failure;
+use crate::demo::Demo;
 use crate::integration::Integration;
 use crate::steps::{cargo, run, timed};
 use crate::table::table;
 
-/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, and the integration
-/// suites on every server of this machine.
+/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, the integration suites
+/// on every server of this machine, and the demo.
 ///
 /// All steps run, also after one that failed, so that one run shows all there is to mend. Servers of the matrix that are
 /// missing are named. The exit code is 0 only if every step passed.
 #[derive(Debug, Args)]
 pub(crate) struct Test {}
 
+/// Enough for every part of the demo to meet handlers at work.
+const DEMO_MESSAGES: u64 = 20_000;
+
 type Step = fn() -> Result<(), Failure>;
 
 impl Test {
     #[expect(clippy::unused_self, reason = "every command is run alike")]
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let steps: [(&str, Step); 5] = [
+        let steps: [(&str, Step); 6] = [
             ("format", || cargo_step(&["fmt", "--all", "--check"])),
             ("lints", || {
                 cargo_step(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
@@ -30,6 +34,7 @@ impl Test {
                 cargo_step(&["test", "--quiet", "--workspace", "--exclude", "streamkeeper-tests", "--all-features"])
             }),
             ("integration on every server", || Integration::everything().run()),
+            ("demo", || Demo::with_messages(DEMO_MESSAGES).run()),
         ];
         let mut rows = Vec::new();
         let mut failed = 0;

@@ -210,6 +210,26 @@ impl Fenced {
         Ok(removed.is_some_and(|removed| removed > 0))
     }
 
+    /// Destroys the group if it has no consumers, nothing pending, and was delivered `last_delivered` last; returns whether
+    /// it was there and was destroyed.
+    ///
+    /// Without scripts nothing is done: between the check and the removal somebody could begin to read.
+    ///
+    /// # Errors
+    /// Of the connection or the server; [`ErrorKind::Missing`] where the stream is gone.
+    pub async fn destroy_group(
+        &self,
+        connection: &dyn Connection,
+        key: &StreamKey,
+        group: &GroupName,
+        last_delivered: EntryId,
+    ) -> Result<bool, Error> {
+        let args = |request: Request| request.arg(group).id(last_delivered);
+        let count = |value| decode::count(&value);
+        let destroyed = self.script(connection, Script::destroy_group(), &[key], args, count).await?;
+        Ok(destroyed.is_some_and(|destroyed| destroyed > 0))
+    }
+
     /// Runs a script that takes ids and returns those that are lost; `None` where scripts are not to be had.
     async fn lost(
         &self,

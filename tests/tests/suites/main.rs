@@ -1,7 +1,8 @@
-//! The integration suites: durable consumers through the facade, on every server of the matrix, and exact ones on the
+//! The integration suites: consumers through the facade, on every server of the matrix, and exact ones on the
 //! in-memory server with paused time.
 
 mod delivery;
+mod field_cases;
 mod memory;
 mod recovery;
 mod stopping;

@@ -147,6 +147,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) acks_in_flight: usize,
     pub(crate) acks_settling: usize,
     pub(crate) acks_not_before: Option<Instant>,
+    /// How often in a row the server refused them.
+    pub(crate) acks_refused: u32,
     pub(crate) flush: bool,
     pub(crate) flights: FuturesUnordered<Flight>,
     pub(crate) held_bytes: usize,
@@ -187,6 +189,7 @@ impl<W: Work> Worker<W> {
             acks_in_flight: 0,
             acks_settling: 0,
             acks_not_before: None,
+            acks_refused: 0,
             flush: false,
             flights: FuturesUnordered::new(),
             held_bytes: 0,

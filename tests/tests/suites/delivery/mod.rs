@@ -1,3 +1,5 @@
 //! What is delivered how often, to whom, and at which attempt.
 
 mod exact;
+mod frozen;
+mod servers;
