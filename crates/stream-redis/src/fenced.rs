@@ -230,8 +230,8 @@ impl Fenced {
         last_delivered: EntryId,
     ) -> Result<bool, Error> {
         let args = |request: Request| request.arg(group).id(last_delivered);
-        let destroyed =
-            self.script(connection, Script::destroy_group(), &[key], args, |value| decode::count(&value)).await?;
+        let count = |value| decode::count(&value);
+        let destroyed = self.script(connection, Script::destroy_group(), &[key], args, count).await?;
         Ok(destroyed.is_some_and(|destroyed| destroyed > 0))
     }
 
