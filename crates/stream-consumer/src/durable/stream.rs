@@ -1,6 +1,6 @@
 //! [`Stream`]: what the tasks of one stream share: its names, what is held of it, and what is known of its group.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stream_core::{DEFAULT_FINISHED_CAPACITY, EntryId, Finished, Lease, Ledger, Slot};
@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     disturbed: AtomicBool,
     /// Whether a read was cut off and its remains were not looked for yet.
     cut: AtomicBool,
+    /// How many entries that were taken over, or are to be tried again, wait for a place.
+    in_line: AtomicUsize,
 }
 
 impl Stream {
@@ -63,12 +65,22 @@ impl Stream {
             }),
             disturbed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
+            in_line: AtomicUsize::new(0),
         }
     }
 
     /// What is held. Never locked across an await or while a handler is polled.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the steward how many entries that were taken over, or are to be tried again, wait for a place.
+    pub(crate) fn set_in_line(&self, entries: usize) {
+        self.in_line.store(entries, Ordering::Relaxed);
+    }
+
+    pub(crate) fn in_line(&self) -> usize {
+        self.in_line.load(Ordering::Relaxed)
     }
 
     pub(crate) fn disturb(&self) {

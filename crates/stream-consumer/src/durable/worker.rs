@@ -248,6 +248,7 @@ impl<W: Work> Worker<W> {
         self.start_recounts();
         self.start_ready();
         self.leave_line();
+        self.stream.set_in_line(self.recounts.len() + self.suspects.len());
         self.flush_if_due(now);
         self.sweep(now);
         if self.may_read() {
