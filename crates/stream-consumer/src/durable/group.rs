@@ -101,7 +101,13 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
             memory.denied = Some(error);
             false
         }
-        Err(error) => return Err(error),
+        // A server without memory refuses to create what is there already, but it still delivers.
+        Err(error) => {
+            if !(is_full(&error) && exists(stream).await) {
+                return Err(error);
+            }
+            false
+        }
     };
     if known {
         forget_or_orphan(stream, beginning, created);
@@ -119,7 +125,7 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     match stream.link.run(&register).await {
         Ok(_) => {}
         // Registering only shows a quiet consumer to those who clean up; without it, reading works as well.
-        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => {}
+        Err(error) if is_denied(&error) || is_full(&error) || error.kind() == ErrorKind::Missing => {}
         Err(error) => return Err(error),
     }
     memory.seen = true;
@@ -168,6 +174,11 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
     }
 }
 
+async fn exists(stream: &Stream) -> bool {
+    let groups = stream.link.run(&XInfoGroups { key: stream.owner.key.clone() }).await;
+    groups.is_ok_and(|groups| groups.iter().any(|group| group.name == stream.owner.group))
+}
+
 fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
     let mut book = stream.book();
     stream.disturb();
@@ -188,6 +199,11 @@ fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
 
 fn start_id(start: &StartFrom) -> EntryId {
     EntryId::parse(start.create_id().to_string().as_bytes()).unwrap_or(EntryId::MAX)
+}
+
+/// Whether the server has no memory left for what needs more of it.
+fn is_full(error: &Error) -> bool {
+    error.code() == Some("OOM")
 }
 
 pub(crate) fn is_denied(error: &Error) -> bool {
