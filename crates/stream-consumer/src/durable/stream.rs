@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     disturbed: AtomicBool,
     /// Whether a read was cut off and its remains were not looked for yet.
     cut: AtomicBool,
+    /// Whether the server does not let this user set counts: then what is taken over has to come with its body.
+    uncounted: AtomicBool,
 }
 
 impl Stream {
@@ -63,6 +65,7 @@ impl Stream {
             }),
             disturbed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
+            uncounted: AtomicBool::new(false),
         }
     }
 
@@ -87,6 +90,16 @@ impl Stream {
     /// a claim could not tell them from what a dead owner had started, and would count their attempt twice.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
+    }
+
+    /// Counts cannot be set. Returns whether that is news.
+    pub(crate) fn set_uncounted(&self) -> bool {
+        !self.uncounted.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether counts cannot be set.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.uncounted.load(Ordering::Acquire)
     }
 
     /// Tells the observer and the log.
