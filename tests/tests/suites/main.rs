@@ -1,6 +1,8 @@
 //! The integration suites: durable consumers through the facade, on every server of the matrix, and exact ones on the
 //! in-memory server with paused time.
 
+mod bad_input;
+mod bounded_memory;
 mod delivery;
 mod memory;
 mod recovery;
