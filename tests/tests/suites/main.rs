@@ -4,6 +4,7 @@
 mod bad_input;
 mod bounded_memory;
 mod delivery;
+mod field_cases;
 mod memory;
 mod recovery;
 mod stopping;
