@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stream_redis::Value;
 use stream_testkit::{RealServer, ServerOptions, SpawnError, eventually, matrix};
-use streamkeeper::{Client, EntryId};
+use streamkeeper::{Client, Entry, EntryId};
 use tokio::task::JoinSet;
 
 /// Runs `body` on every server of the matrix at the same time.
@@ -81,12 +81,14 @@ pub trait Ask {
     fn publish(&self, key: &str, count: usize) -> impl Future<Output = Vec<EntryId>> + Send;
     /// Entries of a stream; 0 where there is none.
     fn len(&self, key: &str) -> impl Future<Output = i64> + Send;
-    /// How many entries are pending in a group.
+    /// How many entries are pending in a group; -1 where there is no such group.
     fn pending(&self, key: &str, group: &str) -> impl Future<Output = i64> + Send;
     /// What is pending: id, consumer, deliveries.
     fn pending_entries(&self, key: &str, group: &str) -> impl Future<Output = Vec<(EntryId, String, i64)>> + Send;
     /// How many consumers of a group are listed.
     fn consumers(&self, key: &str, group: &str) -> impl Future<Output = usize> + Send;
+    /// The entries of a stream: id, then names and values.
+    fn entries(&self, key: &str) -> impl Future<Output = Vec<Entry>> + Send;
     /// Calls of each command since the server's start or the last `CONFIG RESETSTAT`.
     fn calls(&self) -> impl Future<Output = BTreeMap<String, u64>> + Send;
     /// Waits until something holds.
@@ -126,8 +128,9 @@ impl Ask for RealServer {
     }
 
     async fn pending(&self, key: &str, group: &str) -> i64 {
-        match self.cli(&["XPENDING", key, group]).await.unwrap() {
-            Value::Array(items) => items[0].as_int().unwrap(),
+        match self.cli(&["XPENDING", key, group]).await {
+            Ok(Value::Array(items)) => items[0].as_int().unwrap(),
+            Err(error) if error.reply().is_some_and(|reply| reply.code == "NOGROUP") => -1,
             other => panic!("XPENDING answered {other:?}"),
         }
     }
@@ -154,6 +157,12 @@ impl Ask for RealServer {
         }
     }
 
+    async fn entries(&self, key: &str) -> Vec<Entry> {
+        let rows = self.cli(&["XRANGE", key, "-", "+"]).await.unwrap();
+        let Value::Array(rows) = rows else { panic!("XRANGE answered {rows:?}") };
+        rows.iter().map(entry).collect()
+    }
+
     async fn calls(&self) -> BTreeMap<String, u64> {
         let info = self.cli(&["INFO", "commandstats"]).await.unwrap();
         let text = String::from_utf8_lossy(info.as_bytes().unwrap()).into_owned();
@@ -171,4 +180,12 @@ impl Ask for RealServer {
         })
         .await;
     }
+}
+
+fn entry(row: &Value) -> Entry {
+    let Value::Array(row) = row else { panic!("an entry is {row:?}") };
+    let [id, Value::Array(fields)] = row.as_slice() else { panic!("an entry is {row:?}") };
+    let (pairs, _) = fields.as_chunks::<2>();
+    let pairs = pairs.iter().map(|[name, value]| (name.as_bytes().unwrap(), value.as_bytes().unwrap()));
+    Entry::new(EntryId::parse(id.as_bytes().unwrap()).unwrap(), pairs).unwrap()
 }

@@ -385,13 +385,7 @@ impl DurableBuilder {
         if self.concurrency > 1_000_000 {
             return Err(out_of_range("concurrency", self.concurrency, "at most 1,000,000"));
         }
-        if self.block < Duration::from_millis(1) || self.block > Duration::from_mins(1) {
-            return Err(ConfigError::duration(
-                "block",
-                self.block,
-                "from 1 ms to 60 s: zero would wait for ever, and a long wait hides a deleted stream",
-            ));
-        }
+        check_block(self.block)?;
         let lease = LeasePolicy::new(self.lease)?;
         let claim_every = self.claim_every.unwrap_or(self.lease / 3);
         if claim_every < Duration::from_millis(10) || claim_every > Duration::from_hours(24) {
@@ -454,16 +448,24 @@ impl DurableBuilder {
     }
 }
 
-fn at_least_one(setting: &'static str, value: usize, remedy: &'static str) -> Result<(), ConfigError> {
+pub(crate) fn at_least_one(setting: &'static str, value: usize, remedy: &'static str) -> Result<(), ConfigError> {
     if value == 0 { Err(out_of_range(setting, value, remedy)) } else { Ok(()) }
 }
 
-fn out_of_range(setting: &'static str, value: impl fmt::Display, remedy: &'static str) -> ConfigError {
+pub(crate) fn out_of_range(setting: &'static str, value: impl fmt::Display, remedy: &'static str) -> ConfigError {
     ConfigError::OutOfRange { setting, value: value.to_string(), remedy }
 }
 
+pub(crate) fn check_block(block: Duration) -> Result<(), ConfigError> {
+    if block < Duration::from_millis(1) || block > Duration::from_mins(1) {
+        let remedy = "from 1 ms to 60 s: zero would wait for ever, and a long wait hides a deleted stream";
+        return Err(ConfigError::duration("block", block, remedy));
+    }
+    Ok(())
+}
+
 /// Host, process id and a random part: unique for each process, also when process ids are used again.
-fn default_name() -> Result<ConsumerName, NameError> {
+pub(crate) fn default_name() -> Result<ConsumerName, NameError> {
     let host = hostname::get().ok().and_then(|host| host.into_string().ok()).filter(|host| !host.is_empty());
     let host = host.as_deref().unwrap_or("host");
     ConsumerName::new(format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..)))

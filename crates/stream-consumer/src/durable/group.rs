@@ -18,6 +18,8 @@ pub(crate) struct GroupMemory {
     seen: bool,
     /// Everything up to this id was finished by the whole group.
     floor: EntryId,
+    /// The last id that was delivered to anybody, when that was last asked.
+    last_delivered: EntryId,
     /// The greatest id of the stream, and how many entries were ever added, where the server tells.
     last_generated: EntryId,
     entries_added: Option<u64>,
@@ -56,6 +58,7 @@ impl GroupMemory {
 
     /// Takes up what the server says: the oldest pending id of the group, and the last one delivered.
     pub(crate) fn learn(&mut self, oldest_pending: Option<EntryId>, last_delivered: EntryId) {
+        self.last_delivered = last_delivered;
         self.floor = oldest_pending.and_then(EntryId::predecessor).unwrap_or(last_delivered);
     }
 }
@@ -91,23 +94,20 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         make_stream: true,
         entries_read: None,
     };
-    let created = match stream.link.run(&create).await {
-        Ok(()) => true,
-        Err(error) if error.kind() == ErrorKind::GroupExists => false,
-        Err(error) if is_denied(&error) => {
-            if !std::mem::replace(&mut memory.told.create, true) {
+    memory.denied = None;
+    let (created, there) = match stream.link.run(&create).await {
+        Ok(()) => (true, true),
+        Err(error) if error.kind() == ErrorKind::GroupExists => (false, true),
+        // A server without memory creates nothing, but serves reads and acknowledgements, which are what makes room. If the
+        // group is there nothing is missing, and if not, the read says so.
+        Err(error) if is_denied(&error) || is_out_of_memory(&error) => {
+            if is_denied(&error) && !std::mem::replace(&mut memory.told.create, true) {
                 stream.degraded("a group that does not exist cannot be created, which ends the consumer", &error);
             }
             memory.denied = Some(error);
-            false
+            (false, false)
         }
-        // A server without memory refuses to create what is there already, but it still delivers.
-        Err(error) => {
-            if !(is_full(&error) && exists(stream).await) {
-                return Err(error);
-            }
-            false
-        }
+        Err(error) => return Err(error),
     };
     if known {
         forget_or_orphan(stream, beginning, created);
@@ -125,11 +125,19 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     match stream.link.run(&register).await {
         Ok(_) => {}
         // Registering only shows a quiet consumer to those who clean up; without it, reading works as well.
-        Err(error) if is_denied(&error) || is_full(&error) || error.kind() == ErrorKind::Missing => {}
+        Err(error) if is_denied(&error) || is_out_of_memory(&error) || error.kind() == ErrorKind::Missing => {}
         Err(error) => return Err(error),
     }
-    memory.seen = true;
+    memory.seen |= there;
     learn(stream, &mut memory).await
+}
+
+/// Notes, before the first read, what had been delivered by then: what this consumer's name owns of it was left by a
+/// process that had the name before, and was not cut off from a read of ours.
+pub(crate) async fn before_first_read(stream: &Stream) {
+    let delivered = stream.group.lock().await.last_delivered;
+    let mut book = stream.book();
+    book.read_to = book.read_to.max(delivered);
 }
 
 /// Refreshes what is known of the group, for the day that it is lost.
@@ -155,6 +163,7 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
     match info.await {
         Ok((pending, groups, info)) => {
             if let Some(group) = groups.iter().find(|group| group.name == owner.group) {
+                memory.seen = true;
                 memory.learn(pending.first, group.last_delivered);
             }
             memory.last_generated = info.last_generated_id;
@@ -174,11 +183,6 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
     }
 }
 
-async fn exists(stream: &Stream) -> bool {
-    let groups = stream.link.run(&XInfoGroups { key: stream.owner.key.clone() }).await;
-    groups.is_ok_and(|groups| groups.iter().any(|group| group.name == stream.owner.group))
-}
-
 fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
     let mut book = stream.book();
     stream.disturb();
@@ -194,6 +198,7 @@ fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
     } else if created {
         book.ledger.orphan_all();
         book.recognise = true;
+        book.read_to = beginning.after;
     }
 }
 
@@ -201,8 +206,7 @@ fn start_id(start: &StartFrom) -> EntryId {
     EntryId::parse(start.create_id().to_string().as_bytes()).unwrap_or(EntryId::MAX)
 }
 
-/// Whether the server has no memory left for what needs more of it.
-fn is_full(error: &Error) -> bool {
+fn is_out_of_memory(error: &Error) -> bool {
     error.code() == Some("OOM")
 }
 

@@ -25,6 +25,8 @@ use crate::work::{Outcomes, Work};
 
 /// How long an acknowledgement may wait for others while handlers run.
 pub(crate) const LINGER: Duration = Duration::from_millis(25);
+/// How long an acknowledgement that failed waits at least.
+const ACK_PAUSE: Duration = Duration::from_millis(100);
 /// So many acknowledgements are one command.
 const MOST_ACKS: usize = 1_000;
 /// So many commands may be under way.
@@ -161,6 +163,7 @@ impl<W: Work> Worker<W> {
         self.leave_lane(slot);
         if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
             // It is not pending any more, so nothing could be moved; the mode has given it up beforehand.
+            count(&self.stream.counters.given_up, 1);
             self.stream.tell(&Event::GivenUp { id: delivery.id(), reason: &reason });
             self.stream.book().ledger.remove(slot);
             return;
@@ -170,7 +173,7 @@ impl<W: Work> Worker<W> {
             attempts: delivery.attempt(),
             entry: delivery.entry,
             stream: source.stream.clone(),
-            group: source.group.clone(),
+            group: self.stream.owner.group.clone(),
             consumer: source.consumer.clone(),
             reason,
             dead_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
@@ -414,6 +417,7 @@ impl<W: Work> Worker<W> {
     }
 
     fn finish(&mut self, entries: Vec<(Slot, EntryId)>) {
+        self.acks_refused = 0;
         self.acks_settling -= entries.len();
         let mut book = self.stream.book();
         let book = &mut *book;
@@ -426,13 +430,14 @@ impl<W: Work> Worker<W> {
 
     /// Whether the server has taken these acknowledgements is not known; they are sent again.
     fn acknowledge_again(&mut self, entries: Vec<(Slot, EntryId)>, error: &Error) {
-        let mut pause = Duration::from_millis(100);
-        if super::group::is_denied(error) {
-            // The permission may be given later; until then it is told once, and asked for at the pace of the backoff.
-            pause = self.stream.config.backoff.base();
-            if !std::mem::replace(&mut self.acks_denied, true) {
+        // A connection that failed is paced where it is made anew; an answer that refuses is paced here.
+        let mut pause = ACK_PAUSE;
+        if error.server().is_some() {
+            if self.acks_refused == 0 && super::group::is_denied(error) {
                 self.stream.degraded("entries are handled but cannot be acknowledged", error);
             }
+            pause = pause.max(self.stream.config.backoff.delay(self.acks_refused, fastrand::f64()));
+            self.acks_refused = self.acks_refused.saturating_add(1);
         }
         self.acks.extend(entries);
         let now = now();

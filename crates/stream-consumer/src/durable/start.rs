@@ -10,10 +10,9 @@ use smallvec::{SmallVec, smallvec};
 use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
 use stream_redis::Taken;
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::Span;
 
 use super::config::Acknowledge;
-use super::job::{Ended, Members, panicked, poll_once};
+use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::settle::{Landed, take};
 use super::stream::now;
 use super::worker::{Ready, Recount, TakenOver, Wake, Worker};
@@ -244,12 +243,11 @@ impl<W: Work> Worker<W> {
                     // Handlers that run for longer than a lease are not waited for: they were not what died, or they would
                     // have by now.
                     let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
-                    match tokio::time::timeout(stream.config.lease.lease(), all).await {
-                        Ok(all) => all.ok()?,
-                        Err(_) => {
-                            recount.alone = false;
-                            Arc::clone(&fleet.permits).acquire_owned().await.ok()?
-                        }
+                    if let Ok(all) = tokio::time::timeout(stream.config.lease.lease(), all).await {
+                        all.ok()?
+                    } else {
+                        recount.alone = false;
+                        Arc::clone(&fleet.permits).acquire_owned().await.ok()?
                     }
                 } else {
                     Arc::clone(&fleet.permits).acquire_owned().await.ok()?
@@ -353,15 +351,4 @@ impl<W: Work> Worker<W> {
         self.stream.book().ledger.remove(slot);
         self.leave_lane(slot);
     }
-}
-
-fn span_of(delivery: &Delivery) -> Span {
-    tracing::info_span!(
-        "handle",
-        stream = %delivery.source.stream,
-        group = %delivery.source.group,
-        consumer = %delivery.source.consumer,
-        entry = %delivery.id(),
-        attempt = delivery.attempt(),
-    )
 }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use stream_core::{DEFAULT_FINISHED_CAPACITY, EntryId, Finished, Lease, Ledger, Slot};
 use stream_redis::{Error, Owner};
@@ -13,6 +12,7 @@ use super::group::GroupMemory;
 use super::link::Link;
 use crate::delivery::Source;
 use crate::observe::{Counters, Event, count};
+pub(crate) use crate::pace::now;
 
 /// How to tell a running handler that its delivery is no longer ours.
 pub(crate) type Tag = Option<CancellationToken>;
@@ -49,7 +49,7 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(config: &Arc<Config>, source: Source, link: &Arc<Link>, counters: &Arc<Counters>) -> Self {
         let owner =
-            Owner { key: source.stream.clone(), group: source.group.clone(), consumer: source.consumer.clone() };
+            Owner { key: source.stream.clone(), group: config.group.clone(), consumer: source.consumer.clone() };
         Self {
             config: Arc::clone(config),
             source: Arc::new(source),
@@ -140,9 +140,4 @@ impl Stream {
     pub(crate) fn degraded(&self, what: &'static str, error: &Error) {
         self.tell(&Event::Degraded { what, error });
     }
-}
-
-/// Now, on the clock of the runtime, which tests can stop.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

@@ -1,3 +1,5 @@
 //! What is lost and comes back: connections, servers, groups, streams, owners.
 
 mod exact;
+mod killed;
+mod missing;

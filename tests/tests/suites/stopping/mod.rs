@@ -1,3 +1,4 @@
 //! Stopping in every state: in time, nothing lost, no attempt burned.
 
 mod exact;
+mod servers;

@@ -13,29 +13,29 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::AbortHandle;
 use tracing::Span;
 
-use super::stream::now;
 use crate::delivery::Delivery;
+use crate::pace::now;
 use crate::work::{Outcomes, Work};
 
 /// The deliveries that one handler works on.
-pub(crate) struct Members {
-    pub(crate) slots: SmallVec<[Slot; 1]>,
+pub(crate) struct Members<S = Slot> {
+    pub(crate) slots: SmallVec<[S; 1]>,
     pub(crate) deliveries: SmallVec<[Delivery; 1]>,
-    /// When the lease of the oldest was certain.
+    /// When the lease of the oldest was certain, where there is one; else when it was started.
     pub(crate) since: Instant,
 }
 
 /// A handler that ended.
-pub(crate) struct Ended<W: Work> {
-    pub(crate) members: Members,
+pub(crate) struct Ended<W: Work, S = Slot> {
+    pub(crate) members: Members<S>,
     pub(crate) outcomes: Outcomes,
     /// The longest time that one poll of it took.
     pub(crate) longest_poll: Duration,
     work: std::marker::PhantomData<fn(W)>,
 }
 
-struct Job {
-    members: Members,
+struct Job<S> {
+    members: Members<S>,
     abort: AbortHandle,
     detached: bool,
     /// Held while the handler runs: its own, and for a suspect those that keep others away.
@@ -49,15 +49,15 @@ struct Done {
 }
 
 /// The handlers that run.
-pub(crate) struct Jobs<W: Work> {
-    places: Vec<Option<Job>>,
+pub(crate) struct Jobs<W: Work, S = Slot> {
+    places: Vec<Option<Job<S>>>,
     free: Vec<usize>,
     done: mpsc::UnboundedReceiver<Done>,
     tell: mpsc::UnboundedSender<Done>,
     work: std::marker::PhantomData<fn(W)>,
 }
 
-impl<W: Work> Jobs<W> {
+impl<W: Work, S> Jobs<W, S> {
     pub(crate) fn new() -> Self {
         let (tell, done) = mpsc::unbounded_channel();
         Self { places: Vec::new(), free: Vec::new(), done, tell, work: std::marker::PhantomData }
@@ -70,7 +70,7 @@ impl<W: Work> Jobs<W> {
     /// Makes a task of a handler.
     pub(crate) fn spawn(
         &mut self,
-        members: Members,
+        members: Members<S>,
         future: Pin<Box<W::Future>>,
         limit: Option<Duration>,
         span: Span,
@@ -90,7 +90,7 @@ impl<W: Work> Jobs<W> {
         self.places[number] = Some(Job { members, abort, detached: false, _permits: permits });
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended<W>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended<W, S>> {
         loop {
             let Poll::Ready(Some(done)) = self.done.poll_recv(cx) else { return Poll::Pending };
             // A job that was aborted after it had ended is not there any more.
@@ -106,7 +106,7 @@ impl<W: Work> Jobs<W> {
     }
 
     /// Aborts whatever runs and gives its deliveries back.
-    pub(crate) fn abort_all(&mut self) -> Vec<Members> {
+    pub(crate) fn abort_all(&mut self) -> Vec<Members<S>> {
         (0..self.places.len()).filter_map(|number| self.remove(number)).collect()
     }
 
@@ -120,7 +120,7 @@ impl<W: Work> Jobs<W> {
         }
     }
 
-    fn remove(&mut self, number: usize) -> Option<Members> {
+    fn remove(&mut self, number: usize) -> Option<Members<S>> {
         let job = self.places.get_mut(number)?.take()?;
         job.abort.abort();
         self.free.push(number);
@@ -128,7 +128,7 @@ impl<W: Work> Jobs<W> {
     }
 }
 
-impl<W: Work> Drop for Jobs<W> {
+impl<W: Work, S> Drop for Jobs<W, S> {
     fn drop(&mut self) {
         self.abort_all();
     }
@@ -178,4 +178,16 @@ async fn run<F: Future<Output = Outcomes>>(
         Ok(()) => (outcomes, longest),
         Err(panic) => (Outcomes::All(panicked(panic.as_ref())), longest),
     }
+}
+
+/// The span that a handler runs in.
+pub(crate) fn span_of(delivery: &Delivery) -> Span {
+    tracing::info_span!(
+        "handle",
+        stream = %delivery.source.stream,
+        group = delivery.source.group.as_ref().map(tracing::field::display),
+        consumer = %delivery.source.consumer,
+        entry = %delivery.id(),
+        attempt = delivery.attempt(),
+    )
 }

@@ -1,0 +1,189 @@
+//! The stream or the group vanishes under a blocked consumer: a state and not a failure, on every server.
+
+use std::time::Duration;
+
+use stream_testkit::{RealServer, ServerOptions, eventually, work_for};
+use streamkeeper::{Client, Consumer, Context, RunError};
+use streamkeeper_tests::{Ask, Journal, Running, on_each_own, start};
+
+const BLOCK: Duration = Duration::from_secs(1);
+
+/// A consumer of `orders` that has handled five entries and waits for more.
+async fn blocked(server: &RealServer) -> (Running, Journal) {
+    let journal = Journal::default();
+    let seen = journal.clone();
+    let builder = Consumer::durable(&server.client()).stream("orders").group("g").block(BLOCK);
+    let consumer = start(builder, move |cx: Context| {
+        seen.begin(&cx).end();
+        async {}
+    });
+    server.publish("orders", 5).await;
+    server.until("five to be acknowledged", || async { consumer.stats.get().acknowledged == 5 }).await;
+    server.until("the read to wait", || async { is_blocked(server).await }).await;
+    (consumer, journal)
+}
+
+async fn is_blocked(server: &RealServer) -> bool {
+    let info = server.ask("INFO clients").await;
+    String::from_utf8_lossy(info.as_bytes().unwrap()).contains("blocked_clients:1")
+}
+
+/// Commands of the consumer since the last reset.
+async fn commands(server: &RealServer) -> u64 {
+    let calls = server.calls().await;
+    // What the test itself asks; a script's own commands are counted beside the script.
+    let ours = ["info", "config", "config|resetstat", "del", "flushall", "set", "pexpire", "xgroup|destroy", "xadd"];
+    calls.iter().filter(|(name, _)| !ours.contains(&name.as_str())).map(|(_, calls)| calls).sum()
+}
+
+/// After `event`, at once and after a while, what is published next is consumed within one BLOCK period and a second.
+async fn comes_back(event: &'static str) {
+    on_each_own(ServerOptions::new(), |server| async move {
+        let name = server.name().to_owned();
+        let (consumer, journal) = blocked(&server).await;
+        let mut known = journal.attempts().len();
+        for quiet in [Duration::ZERO, Duration::from_secs(3)] {
+            server.until("the read to wait", || async { is_blocked(&server).await }).await;
+            server.ask("CONFIG RESETSTAT").await;
+            server.ask(event).await;
+            work_for(quiet).await;
+            if !quiet.is_zero() {
+                let commands = commands(&server).await;
+                assert!(commands < 15, "{name}: {commands} commands in three seconds: {:?}", server.calls().await);
+            }
+            server.publish("orders", 5).await;
+            eventually(BLOCK + Duration::from_secs(1), format!("what is published next on {name}"), || {
+                std::future::ready((journal.attempts().len() >= known + 5).then_some(()))
+            })
+            .await;
+            known = journal.attempts().len();
+        }
+        server.until("nothing to be pending", || async { server.pending("orders", "g").await == 0 }).await;
+        assert_eq!(consumer.events.count("Reconnecting"), 0, "{name}: {:?}", consumer.events.all());
+        let report = consumer.stop().await;
+        assert_eq!(report.stats.reconnects, 0, "{name}");
+        assert_eq!(journal.attempts().len(), 15, "{name}");
+        assert!(journal.attempts().values().all(|attempts| *attempts == [1]), "{name}: {:?}", journal.attempts());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b34_b35_deleting_the_stream_under_a_blocked_consumer() {
+    comes_back("DEL orders").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b34_b35_flushing_everything_under_a_blocked_consumer() {
+    comes_back("FLUSHALL").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b34_b35_destroying_the_group_under_a_blocked_consumer() {
+    comes_back("XGROUP DESTROY orders g").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b34_b35_the_stream_expires_under_a_blocked_consumer() {
+    comes_back("PEXPIRE orders 1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b35_another_type_in_place_of_the_stream_ends_the_run_with_a_clear_error() {
+    on_each_own(ServerOptions::new(), |server| async move {
+        let name = server.name().to_owned();
+        let (consumer, _) = blocked(&server).await;
+        server.ask("CONFIG RESETSTAT").await;
+        server.ask("SET orders text").await;
+        eventually(BLOCK + Duration::from_secs(1), format!("the run to end on {name}"), || {
+            std::future::ready(consumer.is_over().then_some(()))
+        })
+        .await;
+        let commands = commands(&server).await;
+        assert!(commands < 10, "{name}: {commands} commands: {:?}", server.calls().await);
+        assert_eq!(consumer.events.count("Reconnecting"), 0, "{name}: {:?}", consumer.events.all());
+        check_wrong_type(&name, &consumer.ended().await.unwrap_err());
+    })
+    .await;
+}
+
+fn check_wrong_type(name: &str, error: &RunError) {
+    assert_eq!(error.to_string(), "cannot consume the stream orders", "{name}");
+    let cause = std::error::Error::source(error).unwrap().to_string();
+    assert!(cause.contains("WRONGTYPE") && cause.contains("orders"), "{name}: {cause}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b12_a_key_of_another_type_is_refused_at_the_start() {
+    on_each_own(ServerOptions::new(), |server| async move {
+        server.ask("SET orders text").await;
+        let builder = Consumer::durable(&server.client()).stream("orders").group("g");
+        let error = start(builder, |_: Context| async {}).ended().await.unwrap_err();
+        check_wrong_type(server.name(), &error);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b12_fifty_consumers_that_start_together_all_work_and_move_nobodys_position() {
+    on_each_own(ServerOptions::new(), |server| async move {
+        let name = server.name().to_owned();
+        let journal = Journal::default();
+        let run = |_| {
+            let seen = journal.clone();
+            let builder = Consumer::durable(&server.client()).stream("orders").group("g").block(BLOCK).concurrency(1);
+            start(builder, move |cx: Context| {
+                let run = seen.begin(&cx);
+                async move {
+                    work_for(Duration::from_millis(5)).await;
+                    run.end();
+                }
+            })
+        };
+        let consumers: Vec<_> = (0..50).map(run).collect();
+        server.publish("orders", 500).await;
+        server.until("all to be handled", || async { journal.finished() == 500 }).await;
+        assert_eq!(consumers.iter().map(|consumer| consumer.stats.get().groups_created).sum::<u64>(), 1, "{name}");
+        for consumer in consumers {
+            assert!(!consumer.is_over(), "{name}");
+            consumer.shutdown.stop();
+            consumer.ended().await.unwrap();
+        }
+        // One that comes later leaves the position where it is.
+        let late = run(0);
+        server.publish("orders", 1).await;
+        server.until("the last to be handled", || async { journal.finished() == 501 }).await;
+        late.stop().await;
+        assert_eq!(journal.starts(), 501, "{name}");
+        assert_eq!(server.consumers("orders", "g").await, 0, "{name}: consumers remove themselves");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b40_an_idle_consumer_keeps_its_one_reading_connection_and_asks_seldom() {
+    let server = RealServer::start(&stream_testkit::matrix::one(), &ServerOptions::new()).await.unwrap();
+    // A response timeout below BLOCK must not end a read that waits.
+    let client = Client::open(&format!("{}?response_timeout=500ms", server.url())).unwrap();
+    let builder = Consumer::durable(&client).stream("orders").group("g").block(Duration::from_secs(5));
+    let consumer = start(builder, |_: Context| async {});
+    server.until("the read to wait", || async { is_blocked(&server).await }).await;
+    let accepted = async || {
+        let info = server.ask("INFO stats").await;
+        let text = String::from_utf8_lossy(info.as_bytes().unwrap()).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        line.trim().parse::<u64>().unwrap()
+    };
+    let before = accepted().await;
+    server.ask("CONFIG RESETSTAT").await;
+    work_for(Duration::from_secs(15)).await;
+    let calls = server.calls().await;
+    assert!((2..=4).contains(&calls["xreadgroup"]), "{calls:?}");
+    let background = calls.iter().filter(|(name, _)| name.starts_with('x') && *name != "xreadgroup");
+    assert!(background.map(|(_, calls)| calls).sum::<u64>() <= 12, "{calls:?}");
+    // Connections: each of the test's own questions is one; the statistics were reset after the first was counted.
+    let own = calls.values().sum::<u64>().min(3) + 1;
+    assert!(accepted().await <= own, "{before}");
+    assert_eq!(consumer.events.count("Reconnecting"), 0);
+    consumer.stop().await;
+}
