@@ -72,10 +72,16 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     let owner = &stream.owner;
     let known = memory.seen;
     let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
+    // Without the permission to look at the stream, a group that is still there says that nothing was lost.
+    let mut blind = false;
     let start = if known {
         let info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
             Ok(info) => Some((info.last_generated_id, info.entries_added)),
-            Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => None,
+            Err(error) if error.kind() == ErrorKind::Missing => None,
+            Err(error) if is_denied(&error) => {
+                blind = true;
+                None
+            }
             Err(error) => return Err(error),
         };
         beginning = memory.beginning(info);
@@ -109,7 +115,7 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         }
         Err(error) => return Err(error),
     };
-    if known {
+    if known && (created || !blind) {
         forget_or_orphan(stream, beginning, created);
         if !beginning.same_stream {
             *memory = GroupMemory { denied: memory.denied.take(), told: memory.told, ..GroupMemory::default() };

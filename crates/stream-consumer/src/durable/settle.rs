@@ -258,6 +258,10 @@ impl<W: Work> Worker<W> {
         }
         self.acks.push((slot, id));
         self.acks_settling += 1;
+        if let Some(alone) = self.alone.as_mut().filter(|alone| alone.slot == slot) {
+            alone.handled = Some(now());
+            self.flush = true;
+        }
     }
 
     /// In the mode that acknowledges first: these start once the server has confirmed.

@@ -15,7 +15,7 @@ use super::config::Acknowledge;
 use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::settle::{Landed, take};
 use super::stream::now;
-use super::worker::{Ready, Recount, TakenOver, Wake, Worker};
+use super::worker::{Alone, Ready, Recount, TakenOver, Wake, Worker};
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
@@ -305,7 +305,7 @@ impl<W: Work> Worker<W> {
                     if self.stream.config.acknowledge == Acknowledge::First {
                         self.acknowledge_first(vec![ready]);
                     } else {
-                        self.begin_taken(ready, permit);
+                        self.begin_taken(ready, permit, recount.alone);
                     }
                 }
                 Taken::Deleted => {
@@ -321,7 +321,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Starts an entry that has its place already, unless another of its key runs.
-    fn begin_taken(&mut self, ready: Ready, permits: SmallVec<[OwnedSemaphorePermit; 1]>) {
+    fn begin_taken(&mut self, ready: Ready, mut permits: SmallVec<[OwnedSemaphorePermit; 1]>, alone: bool) {
         let before = self.queue.len();
         self.enqueue(ready);
         if self.queue.len() == before {
@@ -331,6 +331,11 @@ impl<W: Work> Worker<W> {
             return;
         }
         let Some(ready) = self.queue.pop_back() else { return };
+        if alone {
+            // They outlast the handler.
+            let places = std::mem::take(&mut permits);
+            self.alone = Some(Alone { slot: ready.slot, handled: None, _permits: places });
+        }
         let members =
             Members { slots: smallvec![ready.slot], deliveries: smallvec![ready.delivery], since: ready.since };
         let mut clock = now();
