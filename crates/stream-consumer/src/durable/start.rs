@@ -279,7 +279,7 @@ impl<W: Work> Worker<W> {
             Ok(answers) if answers.len() == recounts.len() => answers,
             Err(error) if super::group::is_denied(&error) => {
                 // Without the permission to count, an entry comes back through its lease.
-                if !std::mem::replace(&mut self.take_denied, true) {
+                if self.stream.set_uncounted() {
                     self.stream.degraded("retries come back only after their lease, and are not counted", &error);
                 }
                 for recount in recounts {

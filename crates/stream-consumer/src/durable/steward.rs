@@ -117,7 +117,7 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
 
 struct Search {
     cursor: ClaimCursor,
-    /// Whether the server does not let us ask for delivery counts.
+    /// Whether the server does not let us ask for delivery counts, or set them.
     plain: bool,
 }
 
@@ -140,6 +140,7 @@ impl Search {
                 sleep(PAUSE).await;
                 continue;
             }
+            self.plain |= stream.is_uncounted();
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
                 group: stream.owner.group.clone(),

@@ -44,6 +44,8 @@ pub(crate) struct Stream {
     cut: AtomicBool,
     /// How many entries that were taken over, or are to be tried again, wait for a place.
     in_line: AtomicUsize,
+    /// Whether the server does not let this user set counts: then what is taken over has to come with its body.
+    uncounted: AtomicBool,
 }
 
 impl Stream {
@@ -66,6 +68,7 @@ impl Stream {
             disturbed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             in_line: AtomicUsize::new(0),
+            uncounted: AtomicBool::new(false),
         }
     }
 
@@ -99,6 +102,16 @@ impl Stream {
     /// a claim could not tell them from what a dead owner had started, and would count their attempt twice.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
+    }
+
+    /// Counts cannot be set. Returns whether that is news.
+    pub(crate) fn set_uncounted(&self) -> bool {
+        !self.uncounted.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether counts cannot be set.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.uncounted.load(Ordering::Acquire)
     }
 
     /// Tells the observer and the log.
