@@ -35,7 +35,8 @@ impl Events {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn add(&self, event: &Event<'_>) {
+    /// Takes down an event.
+    pub fn add(&self, event: &Event<'_>) {
         let told = Told { at: Instant::now(), text: format!("{event:?}") };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
     }

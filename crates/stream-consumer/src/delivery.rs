@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) stream: StreamKey,
-    pub(crate) group: GroupName,
+    /// `None` for an ephemeral consumer.
+    pub(crate) group: Option<GroupName>,
     pub(crate) consumer: ConsumerName,
 }
 
@@ -38,7 +39,7 @@ impl Delivery {
         self.entry.id()
     }
 
-    /// The number of this start of the handler, from 1. It survives the death of processes.
+    /// The number of this start of the handler, from 1. In a group it survives the death of processes.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
@@ -79,7 +80,7 @@ impl Context {
         self.id
     }
 
-    /// The number of this start of the handler, from 1. It survives the death of processes.
+    /// The number of this start of the handler, from 1. In a group it survives the death of processes.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
@@ -89,9 +90,9 @@ impl Context {
         &self.source.stream
     }
 
-    /// The group.
-    pub fn group(&self) -> &GroupName {
-        &self.source.group
+    /// The group; `None` for an ephemeral consumer.
+    pub fn group(&self) -> Option<&GroupName> {
+        self.source.group.as_ref()
     }
 
     /// This consumer.

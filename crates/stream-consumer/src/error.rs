@@ -68,6 +68,12 @@ pub enum RunError {
         /// The stream.
         stream: StreamKey,
     },
+    /// Entries were gone before they were read, or the stream was made anew, and the settings say that this is the end.
+    #[error("the stream {stream} lost entries before they were read, and the consumer was told to end then")]
+    EntriesMissing {
+        /// The stream.
+        stream: StreamKey,
+    },
     /// A task of the consumer panicked: a bug of this library.
     #[error("a task of the consumer for the stream {stream} panicked, which is a bug of the library")]
     Panicked {
@@ -80,7 +86,10 @@ impl RunError {
     /// The stream that could not be consumed.
     pub fn stream(&self) -> &StreamKey {
         match self {
-            Self::Stream { stream, .. } | Self::GroupLost { stream } | Self::Panicked { stream } => stream,
+            Self::Stream { stream, .. }
+            | Self::GroupLost { stream }
+            | Self::EntriesMissing { stream }
+            | Self::Panicked { stream } => stream,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Consumers of Redis Streams that do not lose entries, and do not run them twice while their owner lives.
 //!
 //! * [`Consumer::durable`]: through a consumer group, at least once, with leases, retries and dead letters.
+//! * [`Consumer::ephemeral`]: along a stream without any state on the server, from its end or from an id.
 //! * [`Handler`] and the extractors ([`Json`], [`Data`], [`Fields`], [`Context`], ...): what runs for an entry.
 //! * [`Deliveries`]: the same as a stream, for those who own their loop.
 //! * [`Shutdown`], [`DrainReport`]: stopping without losing anything.
@@ -9,9 +10,13 @@
 mod codec;
 mod delivery;
 mod durable;
+mod ephemeral;
 mod error;
 mod handler;
+mod job;
+mod link;
 mod observe;
+mod pace;
 mod pull;
 mod shutdown;
 mod work;
@@ -19,6 +24,7 @@ mod work;
 pub use codec::{Attempt, DATA_FIELD, Data, DecodeError, Fields, FromDelivery, Json};
 pub use delivery::{Context, Delivery};
 pub use durable::{Acknowledge, DrainReport, DurableBuilder, DurableConsumer, OnGroupLost, RetryOrder, StatsHandle};
+pub use ephemeral::{Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, OnGap};
 pub use error::{ConfigError, RunError};
 pub use handler::{Handler, IntoOutcome};
 pub use observe::{Event, Observer, Stats};
@@ -38,5 +44,10 @@ impl Consumer {
     /// Builds a consumer that reads through a group and acknowledges what it has handled.
     pub fn durable(client: &Client) -> DurableBuilder {
         DurableBuilder::new(client)
+    }
+
+    /// Builds a consumer that follows streams without a group: nothing of it is on the server.
+    pub fn ephemeral(client: &Client) -> EphemeralBuilder {
+        EphemeralBuilder::new(client)
     }
 }

@@ -14,7 +14,7 @@ use crate::delivery::Source;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The consumer reads: connected, group there.
+    /// The consumer reads: connected, group there; for an ephemeral one, its start resolved to an id. Once for each stream.
     Ready,
     /// A handler was started.
     Started {
@@ -55,7 +55,8 @@ pub enum Event<'a> {
         /// Why.
         error: &'a stream_redis::Error,
     },
-    /// An entry was given up in a mode that has acknowledged it beforehand: it is in no dead letter.
+    /// An entry was given up and is in no dead letter: by an ephemeral consumer, or in a mode that has acknowledged it
+    /// beforehand.
     GivenUp {
         /// The entry.
         id: EntryId,
@@ -95,6 +96,26 @@ pub enum Event<'a> {
     StreamFailed {
         /// Why.
         error: &'a stream_redis::Error,
+    },
+    /// Entries were trimmed or deleted before an ephemeral consumer read them. What is missing has ids greater than `after`
+    /// and up to `before`.
+    Gap {
+        /// The last id up to which all is well.
+        after: EntryId,
+        /// The first id that is there again, or the greatest of all where only the number of missing entries is known.
+        before: EntryId,
+        /// How many are missing, at least; `None` where the server (Redis 6.2) cannot tell: perhaps none is.
+        missed: Option<u64>,
+    },
+    /// A stream that an ephemeral consumer reads was deleted, or deleted and made anew. Entries that it had not read of the
+    /// old one are lost.
+    StreamReset {
+        /// The greatest id that was known of the old stream.
+        last: EntryId,
+        /// The greatest id of the new one; `None` while there is none.
+        now: Option<EntryId>,
+        /// The id after which reading goes on.
+        from: EntryId,
     },
     /// Something optional does not work, for example for want of a permission.
     Degraded {
@@ -156,6 +177,14 @@ stats! {
     retried,
     /// Entries written to the dead letters.
     dead_lettered,
+    /// Entries given up that are in no dead letter.
+    given_up,
+    /// Gaps that an ephemeral consumer found in its streams.
+    gaps,
+    /// Entries that are known to be missing in these gaps; where the server cannot count them, they are not in it.
+    missed,
+    /// Streams deleted or made anew under an ephemeral consumer.
+    resets,
     /// Entries given back without being finished.
     handed_back,
     /// Entries whose lease was lost to another consumer.
@@ -168,7 +197,7 @@ stats! {
     reconnects,
     /// Groups created or recreated.
     groups_created,
-    /// `XREADGROUP` replies.
+    /// Replies to reads: `XREADGROUP` or `XREAD`.
     reads,
     /// `XACK` commands.
     ack_commands,
@@ -181,37 +210,45 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
 
 /// The log line of an event, where it has one. Handlers have spans; what is ordinary has no line.
 pub(crate) fn log(source: &Source, event: &Event<'_>) {
-    let (stream, group, consumer) = (&source.stream, &source.group, &source.consumer);
+    let (stream, consumer) = (&source.stream, &source.consumer);
+    let group = source.group.as_ref().map(tracing::field::display);
     match event {
         Event::Started { .. } | Event::Handled { .. } => {}
-        Event::Ready => tracing::debug!(%stream, %group, %consumer, "consuming"),
+        Event::Ready => tracing::debug!(%stream, group, %consumer, "consuming"),
         Event::Retrying { id, attempt, after } => {
-            tracing::debug!(%stream, %group, %id, attempt, ?after, "an attempt failed and is followed by another");
+            tracing::debug!(%stream, group, %id, attempt, ?after, "an attempt failed and is followed by another");
         }
         Event::DeadLettered { id, attempts, reason } => {
-            tracing::warn!(%stream, %group, %id, attempts, reason = reason.as_str(), "moved an entry to the dead letters");
+            tracing::warn!(%stream, group, %id, attempts, reason = reason.as_str(), "moved an entry to the dead letters");
         }
         Event::DeadLetterFailed { id, error } => {
-            tracing::error!(%stream, %group, %id, %error, "cannot write a dead letter; the entry stays pending");
+            tracing::error!(%stream, group, %id, %error, "cannot write a dead letter; the entry stays pending");
         }
         Event::GivenUp { id, reason } => {
-            tracing::warn!(%stream, %group, %id, reason = reason.as_str(), "gave up an entry that is acknowledged already");
+            tracing::warn!(%stream, group, %id, reason = reason.as_str(), "gave up an entry, which is in no dead letter");
         }
-        Event::TakenOver { count } => tracing::info!(%stream, %group, %consumer, count, "took over abandoned entries"),
-        Event::LeaseLost { id } => tracing::warn!(%stream, %group, %consumer, %id, "lost the lease on an entry"),
+        Event::TakenOver { count } => tracing::info!(%stream, group, %consumer, count, "took over abandoned entries"),
+        Event::LeaseLost { id } => tracing::warn!(%stream, group, %consumer, %id, "lost the lease on an entry"),
         Event::DeletedWhilePending { id } => {
-            tracing::warn!(%stream, %group, %id, "an entry was deleted from the stream while it was pending");
+            tracing::warn!(%stream, group, %id, "an entry was deleted from the stream while it was pending");
         }
-        Event::GroupCreated { after, recreated: false } => tracing::info!(%stream, %group, %after, "created the group"),
+        Event::GroupCreated { after, recreated: false } => tracing::info!(%stream, group, %after, "created the group"),
         Event::GroupCreated { after, .. } => {
-            tracing::warn!(%stream, %group, %after, "the group was gone and was made anew")
+            tracing::warn!(%stream, group, %after, "the group was gone and was made anew")
         }
         Event::Reconnecting { error, after } => {
-            tracing::warn!(%stream, %group, %error, ?after, "cannot read for now; trying again");
+            tracing::warn!(%stream, group, %error, ?after, "cannot read for now; trying again");
         }
         Event::StreamFailed { error } => {
-            tracing::error!(%stream, %group, %error, "this stream cannot be consumed; the others go on");
+            tracing::error!(%stream, group, %error, "this stream cannot be consumed; the others go on");
         }
-        Event::Degraded { what, error } => tracing::warn!(%stream, %group, %error, "{what}"),
+        Event::Gap { after, before, missed } => {
+            tracing::warn!(%stream, %consumer, %after, %before, missed, "entries were gone before they were read");
+        }
+        Event::StreamReset { last, now, from } => {
+            let now = now.map(tracing::field::display);
+            tracing::warn!(%stream, %consumer, %last, now, %from, "the stream was deleted or made anew");
+        }
+        Event::Degraded { what, error } => tracing::warn!(%stream, group, %error, "{what}"),
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! * [`EntryId`], [`Entry`] and the names ([`StreamKey`], [`GroupName`], [`ConsumerName`]): the field's nouns as types.
 //! * [`StartFrom`]: where a group begins; [`ClaimCursor`]: where the search for abandoned entries goes on.
+//! * [`Tail`]: where a reader without a group stands, and what of its stream it missed.
 //! * [`ReadAhead`]: how many entries the next read may ask for; [`Lanes`]: one key, one at a time, in order.
 //! * [`Outcome`], [`RetryPolicy`], [`Verdict`]: what becomes of an entry that was handled; [`DeadLetter`]: of one that was
 //!   given up.
@@ -22,6 +23,7 @@ mod dead_letter;
 mod entry;
 mod finished;
 mod id;
+mod in_order;
 mod inline;
 mod lanes;
 mod lease;
@@ -31,6 +33,7 @@ mod pattern;
 mod policy;
 mod read_ahead;
 mod retry;
+mod tail;
 mod takeover;
 mod trim;
 
@@ -41,6 +44,7 @@ pub use dead_letter::{DeadLetter, DeadLetterError, DeadReason};
 pub use entry::{Entry, FieldSpan, Fields, TooLarge};
 pub use finished::{DEFAULT_FINISHED_CAPACITY, Finished};
 pub use id::{EntryId, ParseEntryIdError};
+pub use in_order::InOrder;
 pub use inline::Inline;
 pub use lanes::Lanes;
 pub use lease::LeasePolicy;
@@ -50,5 +54,6 @@ pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
 pub use read_ahead::{ReadAhead, ReadLimits};
 pub use retry::{MAX_DETAIL, Outcome, RetryPolicy, Verdict};
+pub use tail::{StreamFacts, Tail, TailBreak};
 pub use takeover::Takeover;
 pub use trim::{ExcludedGroup, GroupState, Need, Pin, StreamState, TrimPlan, TrimPolicy};

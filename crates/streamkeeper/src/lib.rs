@@ -50,14 +50,16 @@
 //! |---|---|
 //! | where the server is | [`Client`], [`ConnectOptions`] |
 //! | a consumer of a group | [`Consumer::durable`], [`DurableBuilder`], [`DurableConsumer`] |
+//! | following a stream without leaving anything on the server | [`Consumer::ephemeral`], [`EphemeralBuilder`], [`EphemeralConsumer`], [`Entries`] |
 //! | a handler's arguments | [`Json`], [`Data`], [`Fields`], [`Entry`], [`Context`], [`Attempt`], [`FromDelivery`] |
 //! | a handler's answer | `()`, [`Outcome`], `Result` of these |
 //! | a handler of many at once | [`DurableConsumer::run_batches`] |
 //! | a loop of one's own | [`DurableConsumer::deliveries`], [`Deliveries`], [`PulledDelivery`] |
-//! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`] |
+//! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`], [`EphemeralReport`] |
 //! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing` |
 //! | publishing | [`Publisher`] |
-//! | what failed for good | [`DeadLetter`] |
+//! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
+//! | trimming, clean-up, lag | [`maint`] |
 //!
 //! What is guaranteed, under which conditions, and where it is proven: [`guarantees`].
 //!
@@ -68,11 +70,13 @@
 //! | `rustls` | no | `rediss://`: TLS by rustls, with the ring provider |
 
 pub mod guarantees;
+pub mod maint;
 
 pub use stream_consumer::{
     Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,
-    DrainReport, DurableBuilder, DurableConsumer, Event, Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes,
-    Json, Observer, OnGroupLost, PulledDelivery, RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
+    DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, Event,
+    Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes, Json, Observer, OnGap, OnGroupLost, PulledDelivery,
+    RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,

@@ -41,6 +41,9 @@ pub(crate) struct Verdict {
     pub(crate) bad_provenance: u64,
     /// Entries whose attempts were not counted exactly.
     pub(crate) bad_attempts: u64,
+    /// Starts beyond the limit, of entries whose last attempt was cut short because their process died.
+    pub(crate) repeated_alone: u64,
+    /// The highest attempt, without those.
     pub(crate) max_attempt: u32,
     /// Entries that the group holds in the end.
     pub(crate) pending: u64,
@@ -102,7 +105,9 @@ pub(crate) fn check(plan: &Plan, history: &History, found: &Final) -> Verdict {
     for run in &history.runs {
         runs.entry(run.what.entry).or_default().push(run);
     }
-    runs.values_mut().for_each(|runs| runs.sort_by_key(|run| run.began));
+    for runs in runs.values_mut() {
+        runs.sort_by_key(|run| run.began);
+    }
     let orders = orders_on_stream(plan, found, &mut verdict);
     check_orders(plan, &orders, &runs, found, &mut verdict);
     check_letters(plan, &orders, &runs, history, found, &mut verdict);
@@ -161,7 +166,7 @@ fn check_orders(
             }
             (false, false, false) => lost.add(format!("order {number} ({kind:?}) is not on the stream")),
             (false, true, _) => verdict.handled += 1,
-            (true, false, true) | (false, false, true) => {}
+            (true | false, false, true) => {}
         }
     }
     verdict.lost = lost.into(&mut verdict.complaints);
@@ -184,7 +189,6 @@ fn check_letters(
     let mut seen = HashSet::new();
     for letter in &found.letters {
         let id = letter.entry.id();
-        verdict.max_attempt = verdict.max_attempt.max(letter.attempts);
         if !seen.insert(id) {
             provenance.add(format!("entry {id} is in the dead letters more than once"));
         }
@@ -218,7 +222,7 @@ fn check_provenance(letter: &DeadLetter, kind: Kind, history: &History, found: &
     }
     let fits = match (kind, &letter.reason) {
         (Kind::Poison, DeadReason::Exhausted { .. } | DeadReason::OwnerDied) | (Kind::Abort, DeadReason::OwnerDied) => {
-            letter.attempts == MAX_ATTEMPTS
+            (MAX_ATTEMPTS..=MAX_ATTEMPTS + 1).contains(&letter.attempts)
         }
         (Kind::Undecodable, DeadReason::Undecodable(_)) => (1..=MAX_ATTEMPTS).contains(&letter.attempts),
         _ => false,
@@ -265,7 +269,10 @@ fn check_runs(
             over = over.max(history.over(run));
         }
         let count = count_attempts(starts, letters.get(id).copied(), kind, history);
-        verdict.max_attempt = starts.iter().map(|run| run.what.attempt).fold(verdict.max_attempt, u32::max);
+        let highest = starts.iter().map(|run| run.what.attempt).max().unwrap_or(0);
+        verdict.repeated_alone += u64::from(highest > MAX_ATTEMPTS);
+        // One more than allowed is allowed, where a crash had cut short the last one.
+        verdict.max_attempt = verdict.max_attempt.max(if highest == MAX_ATTEMPTS + 1 { MAX_ATTEMPTS } else { highest });
         verdict.burned_by_crashes += u64::from(count.burned);
         verdict.redelivered += u64::from(count.redelivered);
         verdict.handled_again += u64::from(count.handled_again);
@@ -304,7 +311,8 @@ fn count_attempts(starts: &[&Run], letter: Option<u32>, kind: Kind, history: &Hi
                 wrong(format!("attempt {attempt} where {expected} was due, without a crash"));
             }
         }
-        if attempt > MAX_ATTEMPTS {
+        let repeated = attempt == MAX_ATTEMPTS + 1 && process_crashes(history, since, run.began) > 0;
+        if attempt > MAX_ATTEMPTS && !repeated {
             wrong(format!("attempt {attempt} of {MAX_ATTEMPTS}"));
         }
         let ended = before.and_then(|before| before.ended);
@@ -334,9 +342,12 @@ fn count_attempts(starts: &[&Run], letter: Option<u32>, kind: Kind, history: &Hi
 
 /// How often a process or the server died in this time.
 fn crashes(history: &History, from: u64, to: u64) -> u64 {
-    let processes = history.exits.iter().filter(|exit| exit.how.is_crash() && (from..=to).contains(&exit.at)).count();
     let servers = history.outages.iter().filter(|(down, up)| *down <= to && *up >= from).count();
-    (processes + servers) as u64
+    process_crashes(history, from, to) + servers as u64
+}
+
+fn process_crashes(history: &History, from: u64, to: u64) -> u64 {
+    history.exits.iter().filter(|exit| exit.how.is_crash() && (from..=to).contains(&exit.at)).count() as u64
 }
 
 /// The runs of an entry, for people.

@@ -82,6 +82,11 @@ impl Fleet {
         self.workers.iter().filter(|worker| worker.stopping.is_none()).map(|worker| worker.number)
     }
 
+    /// Whether one has been asked to stop and has not ended yet.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.workers.iter().any(|worker| worker.stopping.is_some())
+    }
+
     /// Whether all have ended.
     pub(crate) fn is_empty(&self) -> bool {
         self.workers.is_empty()
@@ -123,25 +128,19 @@ impl Fleet {
         Ok(aborted)
     }
 
-    /// Kills a worker with SIGKILL, unless it could be in an entry's last attempt at this moment. Returns the number of
-    /// runs that it was in, or `None` where it was not killed.
+    /// Kills a worker with SIGKILL. Returns the number of runs that it was in.
     ///
     /// # Errors
     /// Its journal cannot be read, or there is no such worker.
-    pub(crate) fn kill(&mut self, number: u32) -> Result<Option<usize>, Failure> {
+    pub(crate) fn kill(&mut self, number: u32) -> Result<usize, Failure> {
         let place = self.workers.iter().position(|worker| worker.number == number).ok_or("no such worker")?;
-        take_in(&mut self.workers[place], &mut self.history)?;
-        if self.history.has_last_chances(number, now()) {
-            return Ok(None);
-        }
         let mut worker = self.workers.remove(place);
         worker.child.kill()?;
         worker.child.wait()?;
         let at = now();
         take_in(&mut worker, &mut self.history)?;
         self.history.exits.push(Exit { process: number, at, how: End::Killed });
-        let cut = self.history.runs.iter().filter(|run| run.process == number && run.ended.is_none()).count();
-        Ok(Some(cut))
+        Ok(self.history.runs.iter().filter(|run| run.process == number && run.ended.is_none()).count())
     }
 
     /// Asks a worker to stop, by SIGTERM.

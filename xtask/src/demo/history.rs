@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use streamkeeper::EntryId;
 
 use super::journal::{Record, Start};
-use super::worker::{MAX_ATTEMPTS, SETTLED_WITHIN};
 
 /// A handler run. Times are nanoseconds of the machine's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +61,6 @@ pub(crate) struct History {
     /// The run that is not over yet, as an index.
     open: HashMap<(u32, EntryId), usize>,
     handled: HashSet<u64>,
-    last_chances: HashMap<(u32, EntryId), Option<u64>>,
 }
 
 impl History {
@@ -86,11 +84,6 @@ impl History {
                 if done {
                     self.handled.insert(what.order);
                 }
-                if !done && what.attempt + 1 == MAX_ATTEMPTS {
-                    self.last_chances.insert((process, what.entry), None);
-                } else if let Some(settled) = self.last_chances.get_mut(&(process, what.entry)) {
-                    *settled = Some(at + SETTLED_WITHIN.as_nanos() as u64);
-                }
             }
         }
     }
@@ -98,13 +91,6 @@ impl History {
     /// Orders that were handled at least once.
     pub(crate) fn handled(&self) -> u64 {
         self.handled.len() as u64
-    }
-
-    /// Whether `process` may be in the last attempt of an entry that failed before, or not have acknowledged it yet. To kill
-    /// it then would use up that entry's attempts.
-    pub(crate) fn has_last_chances(&mut self, process: u32, now: u64) -> bool {
-        self.last_chances.retain(|_, settled| settled.is_none_or(|settled| now < settled));
-        self.last_chances.keys().any(|(of, _)| *of == process)
     }
 
     /// When a run was over at the latest: processes that died run nothing any more.
@@ -152,19 +138,5 @@ mod tests {
         history.add(1, Record::Started { what: what(1, 2), at: 11 });
         history.add(2, Record::Ended { what: what(1, 2), at: 12, done: true });
         assert_eq!(history.broken.len(), 2, "{:?}", history.broken);
-    }
-
-    #[test]
-    fn a_last_chance_is_open_until_its_end_is_settled() {
-        let settled = SETTLED_WITHIN.as_nanos() as u64;
-        let mut history = History::default();
-        history.add(1, Record::Started { what: what(1, MAX_ATTEMPTS - 1), at: 10 });
-        assert!(!history.has_last_chances(1, 10));
-        history.add(1, Record::Ended { what: what(1, MAX_ATTEMPTS - 1), at: 11, done: false });
-        assert!(history.has_last_chances(1, 11) && !history.has_last_chances(2, 11));
-        history.add(1, Record::Started { what: what(1, MAX_ATTEMPTS), at: 12 });
-        history.add(1, Record::Ended { what: what(1, MAX_ATTEMPTS), at: 13, done: true });
-        assert!(history.has_last_chances(1, 12 + settled));
-        assert!(!history.has_last_chances(1, 13 + settled));
     }
 }

@@ -49,8 +49,8 @@ const MOST_MESSAGES: u64 = 10_000_000;
 /// exactly the poison and undecodable orders in the dead letters, no order run twice at a time, attempts exact, nothing
 /// pending. The exit code is 1 if any of it does not hold.
 ///
-/// A worker is not killed in the instant in which an order that has failed twice is at its third and last attempt: that
-/// attempt would be used up, as it should, and the order be dead.
+/// An order whose third and last attempt was cut short by the death of its process is started once more, alone: only a
+/// process that dies with nothing else in it can be blamed on an order. That start is no attempt of its own in `max_attempt`.
 ///
 /// The server is one of its own, with the append-only file on (see `cargo xtask servers` for where it is found;
 /// `REDIS_URL` is not used). On a machine without any, one is fetched.

@@ -1,7 +1,6 @@
 //! What is published: the demo's own orders or the lines of the user's file, and what each of them is going to do.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -141,7 +140,7 @@ impl Plan {
             100 + order * 613 % 9_900,
         );
         let payload = match (self.kind(order), order % 4) {
-            (Some(Kind::Undecodable), 0) => whole[..whole.len() / 2].as_bytes().to_vec(),
+            (Some(Kind::Undecodable), 0) => whole.as_bytes()[..whole.len() / 2].to_vec(),
             (Some(Kind::Undecodable), 1) => Vec::new(),
             (Some(Kind::Undecodable), 2) => b"\xff\xfe\x00not text".to_vec(),
             (Some(Kind::Undecodable), _) => br#"{"number":"a word","customer":null}"#.to_vec(),
@@ -158,18 +157,16 @@ impl Plan {
             (Kind::Abort, "that abort their process"),
             (Kind::Undecodable, "that cannot be decoded"),
         ];
-        let counts: BTreeMap<usize, String> = names
+        let special: Vec<String> = names
             .iter()
-            .enumerate()
-            .map(|(place, (kind, name))| (place, self.count(*kind), name))
-            .filter(|(_, count, _)| *count > 0)
-            .map(|(place, count, name)| (place, format!("{count} {name}")))
+            .map(|(kind, name)| (self.count(*kind), name))
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, name)| format!("{count} {name}"))
             .collect();
-        let special: Vec<String> = counts.into_values().collect();
-        match special.is_empty() {
-            true => format!("{} orders", self.len()),
-            false => format!("{} orders, among them {}", self.len(), special.join(", ")),
+        if special.is_empty() {
+            return format!("{} orders", self.len());
         }
+        format!("{} orders, among them {}", self.len(), special.join(", "))
     }
 }
 

@@ -59,8 +59,7 @@ pub(crate) async fn publish(asked: Asked, plan: Arc<Plan>, state: Arc<Published>
                 next = last + 1;
                 state.confirmed.store(last, Ordering::Relaxed);
                 match connection(asked.address(), &plan, &state, &mut next).await {
-                    Ok(()) => {}
-                    Err(Interrupted::Broken) => {}
+                    Ok(()) | Err(Interrupted::Broken) => {}
                     Err(Interrupted::Refused(why)) => return Err(format!("the server refuses an order: {why}").into()),
                 }
             }

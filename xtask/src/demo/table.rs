@@ -26,7 +26,10 @@ pub(crate) struct Outcome {
     pub(crate) innocent_dead_lettered: u64,
     pub(crate) bad_provenance: u64,
     pub(crate) bad_attempts: u64,
+    /// The highest attempt, without those of `repeated_alone`.
     pub(crate) max_attempt: u32,
+    /// Starts beyond the limit, of orders whose last attempt was cut short by the death of their process.
+    pub(crate) repeated_alone: u64,
     pub(crate) pending: u64,
     /// From the first order until nothing was left to do, the leases of dead workers included.
     pub(crate) seconds: f64,
@@ -59,6 +62,7 @@ impl Outcome {
             bad_provenance: verdict.bad_provenance,
             bad_attempts: verdict.bad_attempts,
             max_attempt: verdict.max_attempt,
+            repeated_alone: verdict.repeated_alone,
             pending: verdict.pending,
             seconds,
             per_second: (per_second * 10.0).round() / 10.0,
@@ -96,6 +100,7 @@ pub(crate) fn shown(verdict: &Verdict, outcome: &Outcome) -> String {
     info("redelivered after crashes", verdict.redelivered.to_string());
     info("  handled again", verdict.handled_again.to_string());
     info("attempts burned by crashes", verdict.burned_by_crashes.to_string());
+    info("last attempts repeated alone", verdict.repeated_alone.to_string());
     info("seconds", format!("{:.1}", outcome.seconds));
     info("orders a second", format!("{:.0}", outcome.per_second));
     info("  in the busiest one", outcome.busiest_second.to_string());

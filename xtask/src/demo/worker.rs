@@ -3,15 +3,14 @@
 //! Only the journal, and the orders that ask for trouble, tell it from a service of a user. It ends by itself when the
 //! process that started it is gone.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
-use streamkeeper::{Client, Consumer, Context, Entry, EntryId, Event, Json, RetryPolicy, Shutdown, StartFrom};
+use streamkeeper::{Client, Consumer, Context, Entry, Json, RetryPolicy, Shutdown, StartFrom};
 
 use super::journal::{Start, Writer};
 use super::plan::Kind;
@@ -28,8 +27,6 @@ pub(crate) const MAX_ATTEMPTS: u32 = 3;
 /// Short, so that the demo is short: what a dead worker had comes back after this time and a third.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 pub(crate) const RETRY: Duration = Duration::from_millis(200);
-/// So long after its handler an entry is acknowledged for certain, if the server is up.
-pub(crate) const SETTLED_WITHIN: Duration = Duration::from_millis(150);
 
 /// Consumes orders until it is told to stop. Started by `cargo xtask demo`.
 #[derive(Debug, Args)]
@@ -66,8 +63,6 @@ impl DemoWorker {
     }
 
     async fn consume(self) -> Result<(), Failure> {
-        let last_chances = Arc::new(LastChances::default());
-        let watched = Arc::clone(&last_chances);
         let client = Client::open(&self.url)?;
         let consumer = Consumer::durable(&client)
             .stream(STREAM)
@@ -80,12 +75,11 @@ impl DemoWorker {
             .backoff(Duration::from_millis(50), Duration::from_secs(1))
             .block(Duration::from_secs(1))
             .grace(Duration::from_secs(10))
-            .observer(move |_: &_, event: &Event<'_>| watched.watch(event))
             .build()?;
         let journal = Writer::create(&self.journal, self.number, &consumer.name().to_string())
             .map_err(|error| format!("cannot write the journal {}: {error}", self.journal.display()))?;
         let shutdown = Shutdown::on_signals()?;
-        let desk = Arc::new(Desk { journal, last_chances });
+        let desk = Arc::new(Desk { journal });
         let report = if self.any_json {
             let handler =
                 move |Json(_): Json<serde_json::Value>, entry: Entry, cx: Context| Arc::clone(&desk).bill(entry, cx);
@@ -105,7 +99,6 @@ const LEVEL: tracing_subscriber::filter::LevelFilter = tracing_subscriber::filte
 /// Where orders are billed.
 struct Desk {
     journal: Writer,
-    last_chances: Arc<LastChances>,
 }
 
 impl Desk {
@@ -118,13 +111,7 @@ impl Desk {
         let result = match Kind::of_act(entry.get(ACT_FIELD)) {
             Kind::FailsTwice if what.attempt < 3 => Err("the bank does not answer"),
             Kind::Poison => Err("no such customer"),
-            Kind::Abort => {
-                // At its own last attempt nothing runs beside it.
-                if what.attempt < MAX_ATTEMPTS {
-                    self.last_chances.none_left().await;
-                }
-                std::process::abort();
-            }
+            Kind::Abort => std::process::abort(),
             _ => Ok(()),
         };
         or_die(self.journal.ended(what, result.is_ok()));
@@ -137,47 +124,6 @@ fn or_die(written: std::io::Result<()>) {
     if let Err(error) = written {
         eprintln!("cannot write the journal: {error}");
         std::process::exit(2);
-    }
-}
-
-/// Entries that have failed on their own account until only their last attempt is left.
-///
-/// One whose process dies during its last attempt, or before the acknowledgement of it is written, has used up its
-/// attempts: nothing tells it from one that killed its process. What kills a process here waits for a moment without any.
-#[derive(Debug, Default)]
-struct LastChances(Mutex<HashMap<EntryId, Option<Instant>>>);
-
-impl LastChances {
-    fn watch(&self, event: &Event<'_>) {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Event::Retrying { id, attempt, .. } if attempt + 1 == MAX_ATTEMPTS => {
-                open.insert(*id, None);
-            }
-            Event::Handled { id, .. } | Event::DeadLettered { id, .. } | Event::LeaseLost { id } => {
-                if let Some(settled) = open.get_mut(id) {
-                    *settled = Some(Instant::now() + SETTLED_WITHIN);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn any(&self) -> bool {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        open.retain(|_, settled| settled.is_none_or(|settled| now < settled));
-        !open.is_empty()
-    }
-
-    /// Waits until there are none, for some seconds at most.
-    async fn none_left(&self) {
-        for _ in 0..2_500 {
-            if !self.any() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
     }
 }
 

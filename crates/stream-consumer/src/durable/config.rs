@@ -40,7 +40,7 @@ pub enum OnGroupLost {
     /// stream is a new one: nothing is lost, some entries may run again.
     #[default]
     Recreate,
-    /// End [`run`](DurableConsumer::run) with [`RunError::GroupLost`](crate::RunError::GroupLost).
+    /// End [`run`](DurableConsumer::run_with) with [`RunError::GroupLost`](crate::RunError::GroupLost).
     Fail,
 }
 
@@ -99,10 +99,14 @@ impl fmt::Debug for Config {
 impl Config {
     /// The dead letter stream of `stream`: the one that was named, or `<stream>:dead`.
     pub(crate) fn dead_letter_of(&self, stream: &StreamKey) -> StreamKey {
-        match &self.dead_letter {
-            Some(key) => key.clone(),
-            None => default_dead_letter(stream),
-        }
+        dead_letter_of(self.dead_letter.as_ref(), stream)
+    }
+}
+
+fn dead_letter_of(named: Option<&StreamKey>, stream: &StreamKey) -> StreamKey {
+    match named {
+        Some(key) => key.clone(),
+        None => StreamKey::new([stream.as_bytes(), b":dead"].concat()).unwrap_or_else(|_| stream.clone()),
     }
 }
 
@@ -212,7 +216,7 @@ impl DurableBuilder {
     }
 
     /// How many entries of each stream may be held beyond those that run, so that handlers never wait for the network.
-    /// Default 1,000; the consumer takes less while handlers are slow, about what they finish in 100 ms.
+    /// Default 1,000, at most 1,000,000; the consumer takes less while handlers are slow, about what they finish in 100 ms.
     ///
     /// What a process that is killed had held but not started comes to the next one as its second attempt. With 0, only as
     /// many entries are read as can start at once, at the price of a round trip for each.
@@ -373,18 +377,15 @@ impl DurableBuilder {
             .ok_or(ConfigError::Missing { setting: "group", remedy: "name the consumer group with `.group(..)`" })??;
         let consumer = self.consumer.unwrap_or_else(default_name)?;
         at_least_one("concurrency", self.concurrency, "at least one handler must be able to run")?;
+        if self.prefetch > 1_000_000 {
+            return Err(out_of_range("prefetch", self.prefetch, "at most 1,000,000"));
+        }
         at_least_one("prefetch_bytes", self.prefetch_bytes, "at least one byte, or nothing can be read")?;
         at_least_one("max_waiting", self.waiting, "at least one entry must be able to wait for its retry")?;
         if self.concurrency > 1_000_000 {
             return Err(out_of_range("concurrency", self.concurrency, "at most 1,000,000"));
         }
-        if self.block < Duration::from_millis(1) || self.block > Duration::from_mins(1) {
-            return Err(ConfigError::duration(
-                "block",
-                self.block,
-                "from 1 ms to 60 s: zero would wait for ever, and a long wait hides a deleted stream",
-            ));
-        }
+        check_block(self.block)?;
         let lease = LeasePolicy::new(self.lease)?;
         let claim_every = self.claim_every.unwrap_or(self.lease / 3);
         if claim_every < Duration::from_millis(10) || claim_every > Duration::from_hours(24) {
@@ -398,9 +399,14 @@ impl DurableBuilder {
                 "more than zero, or leave it out for no limit",
             ));
         }
-        let dead_letter = self.dead_letter.transpose()?;
-        let letters = |stream| dead_letter.clone().unwrap_or_else(|| default_dead_letter(stream));
-        if streams.iter().any(|stream| streams.contains(&letters(stream))) {
+        let dead_letter = self.dead_letter.transpose().map_err(|_| {
+            out_of_range(
+                "dead_letter",
+                "empty",
+                "give the key of a stream, or leave it out for the stream's key and `:dead`",
+            )
+        })?;
+        if streams.iter().any(|key| streams.contains(&dead_letter_of(dead_letter.as_ref(), key))) {
             return Err(ConfigError::Conflict {
                 first: "stream",
                 second: "dead_letter",
@@ -442,20 +448,24 @@ impl DurableBuilder {
     }
 }
 
-fn default_dead_letter(stream: &StreamKey) -> StreamKey {
-    StreamKey::new([stream.as_bytes(), b":dead"].concat()).unwrap_or_else(|_| stream.clone())
-}
-
-fn at_least_one(setting: &'static str, value: usize, remedy: &'static str) -> Result<(), ConfigError> {
+pub(crate) fn at_least_one(setting: &'static str, value: usize, remedy: &'static str) -> Result<(), ConfigError> {
     if value == 0 { Err(out_of_range(setting, value, remedy)) } else { Ok(()) }
 }
 
-fn out_of_range(setting: &'static str, value: impl fmt::Display, remedy: &'static str) -> ConfigError {
+pub(crate) fn out_of_range(setting: &'static str, value: impl fmt::Display, remedy: &'static str) -> ConfigError {
     ConfigError::OutOfRange { setting, value: value.to_string(), remedy }
 }
 
+pub(crate) fn check_block(block: Duration) -> Result<(), ConfigError> {
+    if block < Duration::from_millis(1) || block > Duration::from_mins(1) {
+        let remedy = "from 1 ms to 60 s: zero would wait for ever, and a long wait hides a deleted stream";
+        return Err(ConfigError::duration("block", block, remedy));
+    }
+    Ok(())
+}
+
 /// Host, process id and a random part: unique for each process, also when process ids are used again.
-fn default_name() -> Result<ConsumerName, NameError> {
+pub(crate) fn default_name() -> Result<ConsumerName, NameError> {
     let host = hostname::get().ok().and_then(|host| host.into_string().ok()).filter(|host| !host.is_empty());
     let host = host.as_deref().unwrap_or("host");
     ConsumerName::new(format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..)))

@@ -2,12 +2,10 @@
 //!
 //! `config` is the builder; `worker` the loop of one stream, made of `reading` (the socket), `start` (handlers),
 //! `settle` (outcomes) and `stop`; `steward` renews leases and takes over abandoned entries beside it; `group` keeps the
-//! group there; `link` is the command connection they share.
+//! group there.
 
 mod config;
 mod group;
-mod job;
-mod link;
 mod reading;
 mod settle;
 mod start;
@@ -17,6 +15,7 @@ mod stream;
 mod worker;
 
 pub use config::{Acknowledge, DurableBuilder, OnGroupLost, RetryOrder};
+pub(crate) use config::{at_least_one, check_block, default_name, out_of_range};
 pub use stop::DrainReport;
 
 use std::future::Future;
@@ -33,6 +32,7 @@ use crate::handler::Handler;
 use crate::observe::{Counters, Stats};
 use crate::shutdown::Shutdown;
 use crate::work::{Batch, IntoOutcomes, Single, Work};
+use crate::{job, link};
 use config::Config;
 use link::Link;
 use stream::Stream;
@@ -48,7 +48,7 @@ pub struct DurableConsumer {
 
 /// Reads the counters of a consumer while it runs. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct StatsHandle(Arc<Counters>);
+pub struct StatsHandle(pub(crate) Arc<Counters>);
 
 impl StatsHandle {
     /// The counters as they are now.
@@ -142,7 +142,8 @@ impl DurableConsumer {
         // The tasks end with this future: what is dropped is not left running behind its caller's back.
         let mut tasks = JoinSet::new();
         for key in &config.streams {
-            let source = Source { stream: key.clone(), group: config.group.clone(), consumer: config.consumer.clone() };
+            let source =
+                Source { stream: key.clone(), group: Some(config.group.clone()), consumer: config.consumer.clone() };
             let stream = Arc::new(Stream::new(config, source, &link, &self.counters));
             let (work, fleet, key) = (Arc::clone(&work), fleet.clone(), key.clone());
             tasks.spawn(async move {

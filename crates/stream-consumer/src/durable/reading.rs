@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits};
 use stream_redis::command::XPending;
@@ -19,6 +19,7 @@ use super::config::{Acknowledge, OnGroupLost};
 use super::group;
 use super::stream::{Stream, now};
 use crate::observe::{Event, count};
+use crate::pace::pause_after_empty;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -26,8 +27,6 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 const REPAIRS: u32 = 10;
 /// So often the server may refuse the credentials that it had taken before: they may be about to be rotated.
 const REFUSALS: u32 = 3;
-/// The first pause after an empty reply that came too early; doubled up to the BLOCK period.
-const EMPTY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What came of polling.
 pub(crate) enum Progress {
@@ -367,15 +366,6 @@ impl Reading {
     }
 }
 
-/// How long to wait after an empty reply to a read that was meant to wait for `block`; `None` if it did wait. A server or
-/// a proxy that answers at once must not make the loop spin.
-fn pause_after_empty(waited: Duration, block: Duration, streak: u32) -> Option<Duration> {
-    if waited >= block / 2 {
-        return None;
-    }
-    Some(EMPTY_PAUSE.saturating_mul(1 << streak.min(16)).min(block))
-}
-
 /// Makes everything ready for a read: group, socket, and what an interrupted read has left behind.
 async fn prepare(stream: Arc<Stream>, first: bool, interrupted: bool) -> Result<Prepared, Error> {
     group::ensure(&stream).await?;
@@ -425,27 +415,5 @@ pub(crate) async fn undelivered(stream: &Stream) -> Result<Vec<(EntryId, u64)>, 
         if !full {
             return Ok(found);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_early_empty_reply_is_paced_and_a_late_one_is_not() {
-        let block = Duration::from_secs(5);
-        let check = |waited, streak, pause: Option<u64>| {
-            assert_eq!(
-                pause_after_empty(Duration::from_millis(waited), block, streak),
-                pause.map(Duration::from_millis)
-            );
-        };
-        check(5_000, 0, None);
-        check(2_500, 9, None);
-        check(0, 0, Some(10));
-        check(0, 1, Some(20));
-        check(0, 5, Some(320));
-        check(0, 40, Some(5_000));
     }
 }

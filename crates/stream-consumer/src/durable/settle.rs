@@ -163,6 +163,7 @@ impl<W: Work> Worker<W> {
         self.leave_lane(slot);
         if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
             // It is not pending any more, so nothing could be moved; the mode has given it up beforehand.
+            count(&self.stream.counters.given_up, 1);
             self.stream.tell(&Event::GivenUp { id: delivery.id(), reason: &reason });
             self.stream.book().ledger.remove(slot);
             return;
@@ -172,7 +173,7 @@ impl<W: Work> Worker<W> {
             attempts: delivery.attempt(),
             entry: delivery.entry,
             stream: source.stream.clone(),
-            group: source.group.clone(),
+            group: self.stream.owner.group.clone(),
             consumer: source.consumer.clone(),
             reason,
             dead_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
@@ -257,6 +258,10 @@ impl<W: Work> Worker<W> {
         }
         self.acks.push((slot, id));
         self.acks_settling += 1;
+        if let Some(alone) = self.alone.as_mut().filter(|alone| alone.slot == slot) {
+            alone.handled = Some(now());
+            self.flush = true;
+        }
     }
 
     /// In the mode that acknowledges first: these start once the server has confirmed.

@@ -1,8 +1,7 @@
 //! [`Stream`]: what the tasks of one stream share: its names, what is held of it, and what is known of its group.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use stream_core::{DEFAULT_FINISHED_CAPACITY, EntryId, Finished, Lease, Ledger, Slot};
 use stream_redis::{Error, Owner};
@@ -13,6 +12,7 @@ use super::group::GroupMemory;
 use super::link::Link;
 use crate::delivery::Source;
 use crate::observe::{Counters, Event, count};
+pub(crate) use crate::pace::now;
 
 /// How to tell a running handler that its delivery is no longer ours.
 pub(crate) type Tag = Option<CancellationToken>;
@@ -42,12 +42,16 @@ pub(crate) struct Stream {
     disturbed: AtomicBool,
     /// Whether a read was cut off and its remains were not looked for yet.
     cut: AtomicBool,
+    /// How many entries that were taken over, or are to be tried again, wait for a place.
+    in_line: AtomicUsize,
+    /// Whether the server does not let this user set counts: then what is taken over has to come with its body.
+    uncounted: AtomicBool,
 }
 
 impl Stream {
     pub(crate) fn new(config: &Arc<Config>, source: Source, link: &Arc<Link>, counters: &Arc<Counters>) -> Self {
         let owner =
-            Owner { key: source.stream.clone(), group: source.group.clone(), consumer: source.consumer.clone() };
+            Owner { key: source.stream.clone(), group: config.group.clone(), consumer: source.consumer.clone() };
         Self {
             config: Arc::clone(config),
             source: Arc::new(source),
@@ -63,12 +67,23 @@ impl Stream {
             }),
             disturbed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
+            in_line: AtomicUsize::new(0),
+            uncounted: AtomicBool::new(false),
         }
     }
 
     /// What is held. Never locked across an await or while a handler is polled.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the steward how many entries that were taken over, or are to be tried again, wait for a place.
+    pub(crate) fn set_in_line(&self, entries: usize) {
+        self.in_line.store(entries, Ordering::Relaxed);
+    }
+
+    pub(crate) fn in_line(&self) -> usize {
+        self.in_line.load(Ordering::Relaxed)
     }
 
     pub(crate) fn disturb(&self) {
@@ -87,6 +102,16 @@ impl Stream {
     /// a claim could not tell them from what a dead owner had started, and would count their attempt twice.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
+    }
+
+    /// Counts cannot be set. Returns whether that is news.
+    pub(crate) fn set_uncounted(&self) -> bool {
+        !self.uncounted.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether counts cannot be set.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.uncounted.load(Ordering::Acquire)
     }
 
     /// Tells the observer and the log.
@@ -127,9 +152,4 @@ impl Stream {
     pub(crate) fn degraded(&self, what: &'static str, error: &Error) {
         self.tell(&Event::Degraded { what, error });
     }
-}
-
-/// Now, on the clock of the runtime, which tests can stop.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

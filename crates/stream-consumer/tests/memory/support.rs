@@ -33,11 +33,10 @@ impl Journal {
 
 /// Waits until `count` entries were started and nothing is pending.
 pub(crate) async fn settled(server: &MemoryServer, key: &str, group: &str, count: usize, journal: &Journal) {
-    for _ in 0..100_000 {
-        if journal.attempts().len() >= count && server.pending(key, group).is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{} of {count} were started, pending: {:?}", journal.attempts().len(), server.pending(key, group));
+    let what = format!("{count} entries to be started and acknowledged");
+    stream_testkit::eventually(Duration::from_hours(24), &what, || {
+        let settled = journal.attempts().len() >= count && server.pending(key, group).is_empty();
+        std::future::ready(settled.then_some(()))
+    })
+    .await;
 }

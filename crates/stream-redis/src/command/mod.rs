@@ -23,7 +23,7 @@ pub use group::{XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDes
 pub use info::{ConsumerInfo, GroupInfo, StreamInfo, XInfoConsumers, XInfoGroups, XInfoStream};
 pub use key::{Exists, KeyType, Ping, Time};
 pub use pending::{PendingEntry, PendingSummary, XPending, XPendingSummary};
-pub use range::{XDel, XLen, XRange};
+pub use range::{XDel, XLastEntry, XLen, XRange};
 pub use script::Script;
 pub use trim::{Precision, Trim, TrimTo, XTrim};
 

@@ -1,4 +1,4 @@
-//! Reading and deleting entries of a stream without a group: `XRANGE`, `XLEN`, `XDEL`.
+//! Reading and deleting entries of a stream without a group: `XRANGE`, `XREVRANGE`, `XLEN`, `XDEL`.
 
 use stream_core::{Entry, EntryId, StreamKey};
 
@@ -27,6 +27,25 @@ impl Command for XRange {
 
     fn decode(&self, value: Value) -> Result<Vec<Entry>, Error> {
         Ok(decode::entries(value)?.entries)
+    }
+}
+
+/// `XREVRANGE key + - COUNT 1`: the id of the last entry; `None` where there is no entry or no stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XLastEntry {
+    /// The stream.
+    pub key: StreamKey,
+}
+
+impl Command for XLastEntry {
+    type Reply = Option<EntryId>;
+
+    fn request(&self) -> Request {
+        Request::new("XREVRANGE").key(&self.key).arg("+").arg("-").arg("COUNT").int(1)
+    }
+
+    fn decode(&self, value: Value) -> Result<Option<EntryId>, Error> {
+        Ok(decode::entries(value)?.entries.first().map(Entry::id))
     }
 }
 
@@ -83,6 +102,10 @@ mod tests {
         let expected = Entry::new(id(1, 0), [("b", "1"), ("a", "2")]).unwrap();
         assert_eq!(command.decode(reply).unwrap(), [expected]);
         assert_eq!(command.decode(list([])).unwrap(), []);
+        let last = XLastEntry { key: key("s") };
+        assert_eq!(words(&last), "XREVRANGE s + - COUNT 1");
+        assert_eq!(last.decode(list([list([text("3-1"), list([text("b"), text("1")])])])).unwrap(), Some(id(3, 1)));
+        assert_eq!(last.decode(list([])).unwrap(), None);
         // Redis answers nil for COUNT 0.
         assert_eq!(command.decode(Value::Nil).unwrap(), []);
     }

@@ -226,6 +226,22 @@ fn an_attempt_counted_twice_or_beyond_the_limit_is_noticed() {
 }
 
 #[test]
+fn a_last_attempt_that_a_crash_cut_short_is_repeated_once_and_no_more() {
+    fn repeated(case: &mut Case, attempt: u32) {
+        let order = case.order(Kind::FailsTwice);
+        let at = order * 1_000;
+        let last = case.runs_of(order).pop().unwrap();
+        (last.process, last.ended) = (5, None);
+        case.history.exits.push(Exit { process: 5, at: at + 205, how: End::Aborted });
+        case.history.exits.push(Exit { process: 6, at: at + 206, how: End::Killed });
+        case.history.runs.push(run(order, 2, attempt, at + 300, Some((at + 310, true))));
+    }
+    let verdict = must_hold(|case| repeated(case, 4));
+    assert_eq!((verdict.repeated_alone, verdict.max_attempt), (1, 3));
+    must_fail(|case| repeated(case, 5), "attempt 5 of 3", |verdict| verdict.bad_attempts);
+}
+
+#[test]
 fn a_second_run_of_a_handled_order_is_noticed_unless_a_crash_explains_it() {
     let again = |case: &mut Case| case.history.runs.push(run(1, 3, 2, 1_100, Some((1_110, true))));
     must_fail(again, "handled again without a crash", |verdict| verdict.bad_attempts);
@@ -293,19 +309,15 @@ fn poison_needs_all_its_attempts_or_a_crash_that_took_one() {
     early(&mut case);
     assert_eq!((case.verdict().bad_provenance, case.verdict().bad_attempts), (1, 1));
 
-    fn cut(case: &mut Case) -> u64 {
+    let cut = |case: &mut Case| {
         let order = case.order(Kind::Poison);
         case.history.runs.retain(|run| run.what.order != order || run.what.attempt < 3);
-        order
-    }
-    must_fail(
-        |case| drop(cut(case)),
-        "dead-lettered after 3 attempts, without a crash",
-        |verdict| verdict.bad_attempts,
-    );
+    };
+    must_fail(cut, "dead-lettered after 3 attempts, without a crash", |verdict| verdict.bad_attempts);
     let verdict = must_hold(|case| {
-        let order = cut(case);
-        case.history.exits.push(Exit { process: 6, at: order * 1_000 + 150, how: End::Killed });
+        cut(case);
+        let at = case.order(Kind::Poison) * 1_000 + 150;
+        case.history.exits.push(Exit { process: 6, at, how: End::Killed });
     });
     assert_eq!(verdict.burned_by_crashes, 1);
 }

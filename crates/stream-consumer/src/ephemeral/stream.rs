@@ -1,0 +1,25 @@
+//! [`Stream`]: what reading and handling of one stream share.
+
+use std::sync::Arc;
+
+use super::config::Config;
+use crate::delivery::Source;
+use crate::link::Link;
+use crate::observe::{Counters, Event};
+
+pub(crate) struct Stream {
+    pub(crate) config: Arc<Config>,
+    pub(crate) source: Arc<Source>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Stream {
+    /// Tells the observer and the log.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        crate::observe::log(&self.source, event);
+        if let Some(observer) = &self.config.observer {
+            observer.event(&self.source.stream, event);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! [`Worker`]: the run loop of one stream. It waits for one event at a time, then starts what can start and asks for what
+//! there is room for.
+//!
+//! Nothing here is awaited that may not come: every wait stands beside the timer and the shutdown switch.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use smallvec::{SmallVec, smallvec};
+use stream_core::{DeadReason, EntryId, InOrder, Inline, Outcome, Verdict};
+use stream_redis::ReadBatch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, PollSemaphore};
+
+use super::EphemeralReport;
+use super::reading::{Progress, Reading};
+use super::stream::Stream;
+use crate::delivery::Delivery;
+use crate::durable::RetryOrder;
+use crate::error::RunError;
+use crate::job::{Ended, Jobs, Members, panicked, poll_once, span_of};
+use crate::observe::{Event, count};
+use crate::pace::now;
+use crate::shutdown::Shutdown;
+use crate::work::{Begun, Outcomes, Work};
+
+/// So many handlers are started before the loop looks at its events again.
+const BURST: usize = 1_024;
+/// An entry that has run or waited for so long is copied out of the buffer that it shares with a whole batch.
+const LONG: Duration = Duration::from_secs(10);
+
+/// An entry that is held, with its number in the order of reading.
+struct Held {
+    number: u64,
+    delivery: Delivery,
+}
+
+enum Happened<W: Work> {
+    Ended(Ended<W, u64>),
+    Read(Progress),
+    Permit(OwnedSemaphorePermit),
+    Timer,
+    Stop,
+}
+
+pub(crate) struct Worker<W: Work> {
+    stream: Arc<Stream>,
+    work: Arc<W>,
+    shutdown: Shutdown,
+    reading: Reading,
+    batch: ReadBatch,
+    queue: VecDeque<Held>,
+    /// By the time of their next attempt, then by their order.
+    waiting: BTreeMap<(Instant, u64), Delivery>,
+    jobs: Jobs<W, u64>,
+    inline: Inline,
+    order: InOrder,
+    permits: Arc<Semaphore>,
+    permit_wanted: PollSemaphore,
+    spare: Option<OwnedSemaphorePermit>,
+    starved: bool,
+    /// Whether there is more to start although nothing new has happened.
+    again: bool,
+    held: usize,
+    held_bytes: usize,
+    unstarted: u64,
+    swept: Instant,
+    timer: Pin<Box<Sleep>>,
+    ready_told: bool,
+}
+
+impl<W: Work> Worker<W> {
+    pub(crate) fn new(stream: &Arc<Stream>, work: Arc<W>, permits: &Arc<Semaphore>, shutdown: &Shutdown) -> Self {
+        Self {
+            reading: Reading::new(stream),
+            stream: Arc::clone(stream),
+            work,
+            shutdown: shutdown.clone(),
+            batch: ReadBatch::default(),
+            queue: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            jobs: Jobs::new(),
+            inline: Inline::new(),
+            order: InOrder::new(EntryId::ZERO),
+            permits: Arc::clone(permits),
+            permit_wanted: PollSemaphore::new(Arc::clone(permits)),
+            spare: None,
+            starved: false,
+            again: false,
+            held: 0,
+            held_bytes: 0,
+            unstarted: 0,
+            swept: now(),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            ready_told: false,
+        }
+    }
+
+    /// Runs until a stop is asked for or it cannot go on.
+    pub(crate) async fn run(mut self) -> Result<EphemeralReport, RunError> {
+        let key = self.stream.source.stream.clone();
+        let end = loop {
+            match self.next(true).await {
+                Happened::Stop => break None,
+                Happened::Read(Progress::Failed(source)) => break Some(RunError::Stream { stream: key, source }),
+                Happened::Read(Progress::Missing) => {
+                    // What the read has brought is told as not started.
+                    self.take_up_read();
+                    break Some(RunError::EntriesMissing { stream: key });
+                }
+                event => self.take_in(event),
+            }
+            self.go_on();
+        };
+        self.reading.close();
+        let report = self.drain().await;
+        end.map_or(Ok(report), Err)
+    }
+
+    /// Lets everything happen that can happen without another event.
+    fn go_on(&mut self) {
+        let now = now();
+        self.wake(now);
+        self.start_ready();
+        self.sweep(now);
+        self.reading.top_up(self.held, self.held_bytes, self.queue.is_empty());
+    }
+
+    async fn next(&mut self, running: bool) -> Happened<W> {
+        let due = self.due();
+        if let Some(due) = due {
+            self.timer.as_mut().reset(due.into());
+        }
+        let shutdown = self.shutdown.clone();
+        let stopping = shutdown.stopping();
+        tokio::pin!(stopping);
+        poll_fn(|cx| {
+            if running && stopping.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Happened::Stop);
+            }
+            self.poll(cx, running, due.is_some())
+        })
+        .await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, running: bool, timed: bool) -> Poll<Happened<W>> {
+        if let Poll::Ready(ended) = self.jobs.poll(cx) {
+            return Poll::Ready(Happened::Ended(ended));
+        }
+        if !running {
+            return Poll::Pending;
+        }
+        if timed && self.timer.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Happened::Timer);
+        }
+        if self.starved
+            && let Poll::Ready(Some(permit)) = self.permit_wanted.poll_acquire(cx)
+        {
+            return Poll::Ready(Happened::Permit(permit));
+        }
+        match self.reading.poll(cx, &mut self.batch) {
+            Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
+            Poll::Pending if self.again => Poll::Ready(Happened::Timer),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn take_in(&mut self, event: Happened<W>) {
+        match event {
+            Happened::Ended(ended) => {
+                self.inline.polled(ended.longest_poll);
+                self.settle_all(ended.members, ended.outcomes);
+            }
+            Happened::Permit(permit) => {
+                self.spare = Some(permit);
+                self.starved = false;
+            }
+            Happened::Read(Progress::Opened(cursor)) => {
+                self.order.restart(cursor);
+                if !std::mem::replace(&mut self.ready_told, true) {
+                    self.stream.tell(&Event::Ready);
+                }
+            }
+            Happened::Read(Progress::Moved(cursor)) => self.order.restart(cursor),
+            Happened::Read(Progress::Entries) => self.take_up_read(),
+            Happened::Read(Progress::Failed(_) | Progress::Missing) | Happened::Timer | Happened::Stop => {}
+        }
+    }
+
+    /// Entries that a read has brought.
+    fn take_up_read(&mut self) {
+        let mut bytes = 0;
+        let received = self.batch.entries.len();
+        for entry in self.batch.entries.drain(..) {
+            bytes += entry.size();
+            let number = self.order.push(entry.id());
+            let delivery = Delivery::new(entry, 1, Arc::clone(&self.stream.source));
+            self.queue.push_back(Held { number, delivery });
+        }
+        self.held += received;
+        self.held_bytes += bytes;
+        self.reading.received(received, bytes);
+        count(&self.stream.counters.received, received as u64);
+    }
+
+    /// When the loop has to look again although nothing happened.
+    fn due(&self) -> Option<Instant> {
+        let wake = self.waiting.keys().next().map(|(at, _)| *at);
+        let sweep = (self.held > 0).then(|| self.swept + LONG);
+        [wake, sweep].into_iter().flatten().min()
+    }
+
+    /// Retries whose time has come go before what was not started yet.
+    fn wake(&mut self, now: Instant) {
+        let later = self.waiting.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut self.waiting, later);
+        for ((_, number), delivery) in due.into_iter().rev() {
+            self.queue.push_front(Held { number, delivery });
+        }
+    }
+
+    /// Starts what is ready, as far as there are free places and the order allows.
+    fn start_ready(&mut self) {
+        let in_place = self.stream.config.retry_order == RetryOrder::InPlace;
+        let most = self.work.batch();
+        let mut left = BURST;
+        while !self.queue.is_empty() && left > 0 {
+            if in_place && (self.jobs.running() > 0 || !self.waiting.is_empty()) {
+                break;
+            }
+            let Some(permit) = self.spare.take().or_else(|| Arc::clone(&self.permits).try_acquire_owned().ok()) else {
+                self.starved = true;
+                break;
+            };
+            left -= 1;
+            let number = self.queue.len().min(most);
+            let (slots, deliveries) = self.queue.drain(..number).map(|held| (held.number, held.delivery)).unzip();
+            self.start(Members { slots, deliveries, since: now() }, permit);
+        }
+        // Not kept: another stream may want it.
+        self.spare = None;
+        self.again = left == 0;
+    }
+
+    fn start(&mut self, members: Members<u64>, permit: OwnedSemaphorePermit) {
+        count(&self.stream.counters.started, members.slots.len() as u64);
+        for delivery in &members.deliveries {
+            self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
+        }
+        let span = span_of(&members.deliveries[0]);
+        let begin = now();
+        let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(&members.deliveries)));
+        let Begun { future, undecodable } = match begun {
+            Ok(begun) => begun,
+            Err(panic) => return self.settle_all(members, Outcomes::All(panicked(panic.as_ref()))),
+        };
+        let mut left = Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since: members.since };
+        let mut undecodable = undecodable.into_iter().peekable();
+        for (place, (number, delivery)) in members.slots.into_iter().zip(members.deliveries).enumerate() {
+            if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
+                self.give_up(number, &delivery, &DeadReason::Undecodable(error.to_string()));
+            } else {
+                left.slots.push(number);
+                left.deliveries.push(delivery);
+            }
+        }
+        let Some(future) = future else { return };
+        let mut future = Box::pin(future);
+        if self.inline.allowed() {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let poll = poll_once(future.as_mut(), &mut cx, &span);
+            self.inline.polled(now().saturating_duration_since(begin));
+            if let Poll::Ready(outcomes) = poll {
+                self.spare.get_or_insert(permit);
+                return self.settle_all(left, outcomes);
+            }
+        }
+        self.jobs.spawn(left, future, self.stream.config.timeout, span, smallvec![permit]);
+    }
+
+    fn settle_all(&mut self, members: Members<u64>, outcomes: Outcomes) {
+        let (all, mut each) = match outcomes {
+            Outcomes::All(outcome) => (Some(outcome), Vec::new().into_iter()),
+            Outcomes::Each(outcomes) => (None, outcomes.into_iter()),
+        };
+        for (number, delivery) in members.slots.into_iter().zip(members.deliveries) {
+            let outcome = all
+                .clone()
+                .or_else(|| each.next())
+                .unwrap_or_else(|| Outcome::failed("the batch handler returned fewer outcomes than items"));
+            self.settle(number, delivery, &outcome);
+        }
+    }
+
+    fn settle(&mut self, number: u64, delivery: Delivery, outcome: &Outcome) {
+        let (id, attempt) = (delivery.id(), delivery.attempt());
+        match self.stream.config.retry.verdict(attempt, outcome, fastrand::f64()) {
+            Verdict::Acknowledge => {
+                count(&self.stream.counters.handled, 1);
+                self.stream.tell(&Event::Handled { id, attempt });
+                self.finish(number, &delivery);
+            }
+            Verdict::RetryAfter(after) => {
+                count(&self.stream.counters.retried, 1);
+                self.stream.tell(&Event::Retrying { id, attempt, after });
+                let source = Arc::clone(&delivery.source);
+                let again = Delivery::new(delivery.entry, attempt.saturating_add(1), source);
+                self.waiting.insert((now() + after, number), again);
+            }
+            Verdict::DeadLetter(reason) => self.give_up(number, &delivery, &reason),
+            // Not handled by us, but perhaps by whoever goes on from the position, which does not pass it.
+            _ if self.shutdown.is_stopping() => self.unstarted += 1,
+            _ => {
+                let reason = "released, and an ephemeral consumer has nobody to give it back to";
+                self.give_up(number, &delivery, &DeadReason::Rejected(reason.to_owned()));
+            }
+        }
+    }
+
+    fn give_up(&mut self, number: u64, delivery: &Delivery, reason: &DeadReason) {
+        count(&self.stream.counters.given_up, 1);
+        self.stream.tell(&Event::GivenUp { id: delivery.id(), reason });
+        self.finish(number, delivery);
+    }
+
+    fn finish(&mut self, number: u64, delivery: &Delivery) {
+        self.held = self.held.saturating_sub(1);
+        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        self.order.finish(number);
+    }
+
+    /// Copies what has been held for long out of the read buffers that it shares with whole batches.
+    fn sweep(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.swept) < LONG {
+            return;
+        }
+        self.swept = now;
+        self.jobs.detach_older_than(now, LONG);
+        self.waiting.values_mut().for_each(|delivery| delivery.entry.detach());
+    }
+
+    /// Reads nothing more, starts nothing more, and lets what runs finish within the grace period.
+    async fn drain(mut self) -> EphemeralReport {
+        self.unstarted += (self.queue.len() + self.waiting.len()) as u64;
+        self.queue.clear();
+        self.waiting.clear();
+        let shutdown = self.shutdown.clone();
+        let end = tokio::time::sleep(self.stream.config.grace);
+        tokio::pin!(end);
+        let mut aborted = 0;
+        while self.jobs.running() > 0 {
+            tokio::select! {
+                biased;
+                () = shutdown.immediate() => {}
+                () = &mut end => {}
+                event = self.next(false) => {
+                    self.take_in(event);
+                    continue;
+                }
+            }
+            for members in self.jobs.abort_all() {
+                aborted += 1;
+                members.deliveries.iter().filter_map(Delivery::token).for_each(CancellationToken::cancel);
+            }
+        }
+        let unstarted = self.unstarted + self.waiting.len() as u64;
+        let position = (self.stream.source.stream.clone(), self.order.position());
+        EphemeralReport { positions: vec![position], unstarted, aborted, ..EphemeralReport::default() }
+    }
+}

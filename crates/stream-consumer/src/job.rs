@@ -1,0 +1,193 @@
+//! [`Jobs`]: the handlers that run, each a task of its own once it did not finish at its first poll.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use stream_core::{Outcome, Slot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::AbortHandle;
+use tracing::Span;
+
+use crate::delivery::Delivery;
+use crate::pace::now;
+use crate::work::{Outcomes, Work};
+
+/// The deliveries that one handler works on.
+pub(crate) struct Members<S = Slot> {
+    pub(crate) slots: SmallVec<[S; 1]>,
+    pub(crate) deliveries: SmallVec<[Delivery; 1]>,
+    /// When the lease of the oldest was certain, where there is one; else when it was started.
+    pub(crate) since: Instant,
+}
+
+/// A handler that ended.
+pub(crate) struct Ended<W: Work, S = Slot> {
+    pub(crate) members: Members<S>,
+    pub(crate) outcomes: Outcomes,
+    /// The longest time that one poll of it took.
+    pub(crate) longest_poll: Duration,
+    work: std::marker::PhantomData<fn(W)>,
+}
+
+struct Job<S> {
+    members: Members<S>,
+    abort: AbortHandle,
+    detached: bool,
+    /// Held while the handler runs: its own, and for a suspect those that keep others away.
+    _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+}
+
+struct Done {
+    number: usize,
+    outcomes: Outcomes,
+    longest_poll: Duration,
+}
+
+/// The handlers that run.
+pub(crate) struct Jobs<W: Work, S = Slot> {
+    places: Vec<Option<Job<S>>>,
+    free: Vec<usize>,
+    done: mpsc::UnboundedReceiver<Done>,
+    tell: mpsc::UnboundedSender<Done>,
+    work: std::marker::PhantomData<fn(W)>,
+}
+
+impl<W: Work, S> Jobs<W, S> {
+    pub(crate) fn new() -> Self {
+        let (tell, done) = mpsc::unbounded_channel();
+        Self { places: Vec::new(), free: Vec::new(), done, tell, work: std::marker::PhantomData }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Makes a task of a handler.
+    pub(crate) fn spawn(
+        &mut self,
+        members: Members<S>,
+        future: Pin<Box<W::Future>>,
+        limit: Option<Duration>,
+        span: Span,
+        permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+    ) {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        let tell = self.tell.clone();
+        let task = tokio::spawn(async move {
+            let (outcomes, longest_poll) = run(future, limit, &span).await;
+            // The worker may be gone; then nobody waits for the outcome and the entry stays pending.
+            let _ = tell.send(Done { number, outcomes, longest_poll });
+        });
+        let abort = task.abort_handle();
+        self.places[number] = Some(Job { members, abort, detached: false, _permits: permits });
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended<W, S>> {
+        loop {
+            let Poll::Ready(Some(done)) = self.done.poll_recv(cx) else { return Poll::Pending };
+            // A job that was aborted after it had ended is not there any more.
+            if let Some(members) = self.remove(done.number) {
+                return Poll::Ready(Ended {
+                    members,
+                    outcomes: done.outcomes,
+                    longest_poll: done.longest_poll,
+                    work: std::marker::PhantomData,
+                });
+            }
+        }
+    }
+
+    /// Aborts whatever runs and gives its deliveries back.
+    pub(crate) fn abort_all(&mut self) -> Vec<Members<S>> {
+        (0..self.places.len()).filter_map(|number| self.remove(number)).collect()
+    }
+
+    /// Copies the entries of handlers that have run for long out of the buffers that they share.
+    pub(crate) fn detach_older_than(&mut self, now: Instant, age: Duration) {
+        for job in self.places.iter_mut().flatten() {
+            if !job.detached && now.saturating_duration_since(job.members.since) >= age {
+                job.detached = true;
+                job.members.deliveries.iter_mut().for_each(|delivery| delivery.entry.detach());
+            }
+        }
+    }
+
+    fn remove(&mut self, number: usize) -> Option<Members<S>> {
+        let job = self.places.get_mut(number)?.take()?;
+        job.abort.abort();
+        self.free.push(number);
+        Some(job.members)
+    }
+}
+
+impl<W: Work, S> Drop for Jobs<W, S> {
+    fn drop(&mut self) {
+        self.abort_all();
+    }
+}
+
+/// One poll of a handler, with its panic caught.
+pub(crate) fn poll_once<F: Future<Output = Outcomes>>(
+    future: Pin<&mut F>,
+    cx: &mut Context<'_>,
+    span: &Span,
+) -> Poll<Outcomes> {
+    let poll = || match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
+        Ok(poll) => poll,
+        Err(panic) => Poll::Ready(Outcomes::All(panicked(panic.as_ref()))),
+    };
+    if span.is_disabled() { poll() } else { span.in_scope(poll) }
+}
+
+/// The outcome of a handler that panicked.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Outcome::failed(format_args!("the handler panicked: {}", text.unwrap_or("no message")))
+}
+
+async fn run<F: Future<Output = Outcomes>>(
+    mut future: Pin<Box<F>>,
+    limit: Option<Duration>,
+    span: &Span,
+) -> (Outcomes, Duration) {
+    let mut longest = Duration::ZERO;
+    let polls = poll_fn(|cx| {
+        let begin = now();
+        let poll = poll_once(future.as_mut(), cx, span);
+        longest = longest.max(now().saturating_duration_since(begin));
+        poll
+    });
+    let outcomes = match limit {
+        None => polls.await,
+        Some(limit) => match tokio::time::timeout(limit, polls).await {
+            Ok(outcomes) => outcomes,
+            Err(_) => Outcomes::All(Outcome::failed(format_args!("the handler took longer than {limit:?}"))),
+        },
+    };
+    // Dropped here, inside of the task, so that a panic of a destructor cannot reach the worker.
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(future)));
+    match dropped {
+        Ok(()) => (outcomes, longest),
+        Err(panic) => (Outcomes::All(panicked(panic.as_ref())), longest),
+    }
+}
+
+/// The span that a handler runs in.
+pub(crate) fn span_of(delivery: &Delivery) -> Span {
+    tracing::info_span!(
+        "handle",
+        stream = %delivery.source.stream,
+        group = delivery.source.group.as_ref().map(tracing::field::display),
+        consumer = %delivery.source.consumer,
+        entry = %delivery.id(),
+        attempt = delivery.attempt(),
+    )
+}
