@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use stream_testkit::proxy::{Moment, Proxy};
 use stream_testkit::{RealServer, ServerOptions};
-use streamkeeper::{Client, Consumer, Context, Data, DeadLetter, Fields, Json, Outcome, RetryPolicy};
+use streamkeeper::{Client, Consumer, Context, Data, DeadLetter, Outcome};
 use streamkeeper_tests::{Ask, Journal, Running, on_each, on_each_own, start};
 
-use super::{builder, settled};
+use super::settled;
 
 /// A consumer that rejects the entry with the payload `3`.
 fn rejecting(builder: streamkeeper::DurableBuilder, journal: &Journal) -> Running {

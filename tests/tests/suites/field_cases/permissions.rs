@@ -1,18 +1,16 @@
-//! Users that may do little: what is needed is documented and enough, what is missing is told once, and nothing loops.
+//! A permission that is missing is told once, and nothing loops.
 
 use std::time::Duration;
 
 use stream_testkit::{RealServer, ServerOptions, work_for};
-use streamkeeper::{Client, Consumer, Context, Data, DurableBuilder, Outcome, RetryPolicy};
-use streamkeeper_tests::{Ask, Journal, on_each_own, start};
+use streamkeeper::{Client, Consumer, DurableBuilder, RetryPolicy};
+use streamkeeper_tests::{Ask, Journal, on_each_own};
 
-use super::{left_behind, settled, taking};
+use super::taking;
 
 /// What a consumer needs to do everything: `orders` is the stream, `orders:dead` its dead letters.
 const EVERYTHING: &str = "~orders ~orders:dead +hello +ping +client|setname +select +xreadgroup +xack +xautoclaim +xclaim \
                           +xpending +xrange +xadd +xgroup +xinfo +eval +evalsha";
-/// What it needs to read and acknowledge at all, in a group that exists.
-const LEAST: &str = "~orders +xreadgroup +xack +xautoclaim";
 
 async fn user(server: &RealServer, rules: &str) -> DurableBuilder {
     server.ask(&format!("ACL SETUSER worker reset on >word {rules}")).await;
@@ -21,7 +19,7 @@ async fn user(server: &RealServer, rules: &str) -> DurableBuilder {
         .stream("orders")
         .group("g")
         .block(Duration::from_secs(1))
-        .lease(Duration::from_millis(1_000))
+        .lease(Duration::from_secs(1))
         .retry(RetryPolicy::fixed(Duration::from_millis(100)).max_attempts(3))
 }
 
