@@ -341,7 +341,7 @@ async fn b65_large_entries_and_slow_handlers_hold_few_bytes_and_keep_their_lease
             .lease(lease)
             .concurrency(6)
             .prefetch_bytes(9 * SIZE);
-        let builder = keys.iter().fold(builder, |builder, key| builder.stream(key));
+        let builder = keys.iter().fold(builder, streamkeeper::DurableBuilder::stream);
         let (seen, passed) = (journal.clone(), Arc::clone(&gate));
         let consumer = start(builder, move |Data(data): Data, cx: Context| {
             assert_eq!(data.len(), SIZE);

@@ -168,7 +168,7 @@ async fn lanes_stay_lanes_when_the_stream_is_deleted_and_made_anew() {
         }
         until("the last round to be handled", || {
             server.pending("s", "g").is_empty()
-                && server.group_last_delivered("s", "g") == server.entries("s").last().map(|entry| entry.id())
+                && server.group_last_delivered("s", "g") == server.entries("s").last().map(streamkeeper::Entry::id)
         })
         .await;
         consumer.stop().await;
