@@ -55,8 +55,8 @@ pub enum Event<'a> {
         /// Why.
         error: &'a stream_redis::Error,
     },
-    /// An entry was given up and is in no dead letter: by an ephemeral consumer, or in a mode that has acknowledged it
-    /// beforehand.
+    /// An entry was given up and is in no dead letter: by an ephemeral consumer, or in a mode that acknowledges it
+    /// whatever becomes of it.
     GivenUp {
         /// The entry.
         id: EntryId,

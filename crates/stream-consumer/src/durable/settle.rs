@@ -107,13 +107,20 @@ impl<W: Work> Worker<W> {
     }
 
     fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
-        let outcome = by_mode(self.stream.config.acknowledge, outcome);
+        let mode = self.stream.config.acknowledge;
+        let error = swallowed(mode, &outcome);
+        let outcome = by_mode(mode, outcome);
         let (id, attempt) = (delivery.id(), delivery.attempt());
         self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
         match self.stream.config.retry.verdict(attempt, &outcome, fastrand::f64()) {
             Verdict::Acknowledge => {
-                count(&self.stream.counters.handled, 1);
-                self.stream.tell(&Event::Handled { id, attempt });
+                match error {
+                    None => {
+                        count(&self.stream.counters.handled, 1);
+                        self.stream.tell(&Event::Handled { id, attempt });
+                    }
+                    Some(reason) => self.stream.given_up(id, &reason),
+                }
                 self.leave_lane(slot);
                 self.acknowledge(slot, id);
             }
@@ -161,8 +168,7 @@ impl<W: Work> Worker<W> {
         self.leave_lane(slot);
         if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
             // It is not pending any more, so nothing could be moved; the mode has given it up beforehand.
-            count(&self.stream.counters.given_up, 1);
-            self.stream.tell(&Event::GivenUp { id: delivery.id(), reason: &reason });
+            self.stream.given_up(delivery.id(), &reason);
             self.stream.book().ledger.remove(slot);
             return;
         }
@@ -434,6 +440,16 @@ impl<W: Work> Worker<W> {
         let now = now();
         self.acks_since.get_or_insert(now);
         self.acks_not_before = Some(now + Duration::from_millis(100));
+    }
+}
+
+/// The error that a mode makes nothing of, which is told at least.
+fn swallowed(mode: Acknowledge, outcome: &Outcome) -> Option<DeadReason> {
+    match (mode, outcome) {
+        (Acknowledge::Always | Acknowledge::First | Acknowledge::NoAck, Outcome::Retry { error, .. }) => {
+            Some(DeadReason::Exhausted { error: error.clone() })
+        }
+        _ => None,
     }
 }
 

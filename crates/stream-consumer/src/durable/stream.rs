@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stream_core::{DEFAULT_FINISHED_CAPACITY, EntryId, Finished, Lease, Ledger, Slot};
+use stream_core::{DEFAULT_FINISHED_CAPACITY, DeadReason, EntryId, Finished, Lease, Ledger, Slot};
 use stream_redis::{Error, Owner};
 use tokio_util::sync::CancellationToken;
 
@@ -121,6 +121,12 @@ impl Stream {
     pub(crate) fn deleted(&self, id: EntryId) {
         count(&self.counters.deleted_while_pending, 1);
         self.tell(&Event::DeletedWhilePending { id });
+    }
+
+    /// An entry is not handled any more, in a mode that has acknowledged it or is going to.
+    pub(crate) fn given_up(&self, id: EntryId, reason: &DeadReason) {
+        count(&self.counters.given_up, 1);
+        self.tell(&Event::GivenUp { id, reason });
     }
 
     /// Something optional does not work.

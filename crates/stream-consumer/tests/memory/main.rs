@@ -1,5 +1,6 @@
 //! The run loop on the in-memory server and on paused time: exact where real servers can only be watched.
 
+mod modes;
 mod support;
 
 use std::sync::Arc;
