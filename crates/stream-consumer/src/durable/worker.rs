@@ -6,6 +6,7 @@
 
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -421,7 +422,11 @@ impl<W: Work> Worker<W> {
     pub(crate) fn enqueue(&mut self, ready: Ready) {
         let config = &self.stream.config;
         let key = match (&config.lane_of, config.retry_order) {
-            (Some(lane_of), _) => lane_of(ready.delivery.entry()),
+            // A key is made by code of the user: one that panics is a message without an order, not the end of the loop.
+            (Some(lane_of), _) => catch_unwind(AssertUnwindSafe(|| lane_of(ready.delivery.entry()))).unwrap_or_else(|_| {
+                tracing::error!(stream = %self.stream.owner.key, id = %ready.delivery.id(), "the order's key panicked");
+                None
+            }),
             // Without lanes, to wait in place means that the whole stream is one lane.
             (None, RetryOrder::InPlace) => Some(0),
             (None, RetryOrder::Later) => None,
