@@ -61,10 +61,15 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     let owner = &stream.owner;
     let known = memory.seen;
     let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
+    let mut untold = false;
     let start = if known {
         let info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
             Ok(info) => Some((info.last_generated_id, info.entries_added)),
-            Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => None,
+            Err(error) if is_denied(&error) => {
+                untold = true;
+                None
+            }
+            Err(error) if error.kind() == ErrorKind::Missing => None,
             Err(error) => return Err(error),
         };
         beginning = memory.beginning(info);
@@ -92,7 +97,8 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         }
         Err(error) => return Err(error),
     };
-    if known {
+    // Where the server does not tell about the stream, a group that is still there speaks for it.
+    if known && (created || !untold) {
         forget_or_orphan(stream, beginning, created);
         if !beginning.same_stream {
             *memory = GroupMemory { denied: memory.denied.take(), ..GroupMemory::default() };

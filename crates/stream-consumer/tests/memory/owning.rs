@@ -12,6 +12,38 @@ use tokio::time::{Instant, sleep};
 use super::support::{Journal, publish, settled};
 
 #[tokio::test(start_paused = true)]
+async fn a_reconnect_loses_nothing_to_a_server_that_does_not_tell_about_its_streams() {
+    let server = MemoryServer::new();
+    server.deny("XINFO");
+    publish(&server, "s", 1);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let journal = journal.clone();
+                async move {
+                    journal.done(cx.clone()).await;
+                    sleep(Duration::from_mins(2)).await;
+                    assert!(!cx.is_cancelled());
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_secs(10)).await;
+    server.kill_connections();
+    server.kill_readers();
+    sleep(Duration::from_mins(10)).await;
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!(journal.attempts().into_values().collect::<Vec<_>>(), [[1]]);
+    assert_eq!((report.stats.acknowledged, report.stats.leases_lost), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_observer_or_a_key_that_panics_stops_nothing() {
     let server = MemoryServer::new();
     publish(&server, "s", 10);
