@@ -162,7 +162,7 @@ pub(crate) struct Worker<W: Work> {
 impl<W: Work> Worker<W> {
     pub(crate) fn new(stream: &Arc<Stream>, work: Arc<W>, fleet: Fleet, taken_over: mpsc::Receiver<TakenOver>) -> Self {
         Self {
-            reading: Reading::new(stream),
+            reading: Reading::new(stream, work.batch()),
             stream: Arc::clone(stream),
             work,
             permits: PollSemaphore::new(Arc::clone(&fleet.permits)),
@@ -273,7 +273,7 @@ impl<W: Work> Worker<W> {
 
     fn may_read(&self) -> bool {
         // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
-        self.waiting.len() < self.stream.config.waiting && self.acks_settling < 16 * self.reading.room()
+        self.waiting.len() < self.stream.config.waiting && self.acks_settling < self.reading.room().saturating_mul(16)
     }
 
     async fn next(&mut self, running: bool) -> Happened<W> {

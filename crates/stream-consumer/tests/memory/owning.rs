@@ -83,3 +83,33 @@ async fn an_observer_or_a_key_that_panics_stops_nothing() {
     assert_eq!((report.stats.acknowledged, report.stats.leases_lost), (10, 0));
     assert!(journal.attempts().values().all(|attempts| attempts.len() == 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn batches_are_as_large_as_they_may_be_while_there_is_a_backlog() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 2_000);
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").concurrency(2).build().unwrap();
+    let sizes = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let began = Instant::now();
+    let run = tokio::spawn({
+        let (shutdown, sizes) = (shutdown.clone(), Arc::clone(&sizes));
+        async move {
+            let handler = move |batch: Vec<Data>| {
+                sizes.lock().unwrap().push(batch.len());
+                sleep(Duration::from_secs(1))
+            };
+            consumer.run_batches(&shutdown, 100, handler).await
+        }
+    });
+    stream_testkit::eventually(Duration::from_hours(24), "all to be handled", || {
+        let all: usize = sizes.lock().unwrap().iter().sum();
+        std::future::ready((all >= 2_000 && server.pending("s", "g").is_empty()).then_some(()))
+    })
+    .await;
+    let took = began.elapsed();
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+    // Two at a time of a hundred in a second each.
+    assert!(took < Duration::from_secs(20), "{took:?} with batches of {:?}", sizes.lock().unwrap());
+}
