@@ -124,6 +124,8 @@ impl<W: Work> Worker<W> {
                 self.leave_lane(slot);
                 self.acknowledge(slot, id);
             }
+            // Whoever owns it now decides; that may be this process, under another slot.
+            _ if !mode.is_beforehand() && self.is_lost(slot) => self.forget(slot),
             Verdict::RetryAfter(after) => {
                 count(&self.stream.counters.retried, 1);
                 self.stream.tell(&Event::Retrying { id, attempt, after });

@@ -220,7 +220,20 @@ impl<W: Work> Worker<W> {
             self.starved = true;
             return;
         }
-        let recounts: Vec<_> = self.recounts.drain(..permits.len()).collect();
+        let mut recounts = Vec::with_capacity(permits.len());
+        while recounts.len() < permits.len()
+            && let Some(recount) = self.recounts.pop_front()
+        {
+            if self.is_lost(recount.slot) {
+                self.forget(recount.slot);
+            } else {
+                recounts.push(recount);
+            }
+        }
+        permits.truncate(recounts.len());
+        if recounts.is_empty() {
+            return;
+        }
         self.recounting = true;
         let stream = Arc::clone(&self.stream);
         self.flights.push(Box::pin(async move { take(stream, recounts, permits, false).await }));
@@ -231,7 +244,13 @@ impl<W: Work> Worker<W> {
         if self.suspect_under_way {
             return;
         }
-        let Some(mut recount) = self.suspects.pop_front() else { return };
+        let mut recount = loop {
+            let Some(recount) = self.suspects.pop_front() else { return };
+            if !self.is_lost(recount.slot) {
+                break recount;
+            }
+            self.forget(recount.slot);
+        };
         self.suspect_under_way = true;
         let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
         self.spare = None;

@@ -460,6 +460,9 @@ impl<W: Work> Worker<W> {
     fn wake(&mut self, now: Instant) {
         while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
             match self.waiting.pop().map(|waiting| waiting.wake) {
+                // Whoever owns it now runs it; that may be this process, under another slot.
+                Some(Wake::Recount(Recount { slot, .. })) if self.is_lost(slot) => self.forget(slot),
+                Some(Wake::Bury(burial)) if self.is_lost(burial.slot) => self.forget(burial.slot),
                 Some(Wake::Recount(recount)) => {
                     self.stream.book().ledger.set_stage(recount.slot, Stage::Queued);
                     self.recounts.push_back(recount);
@@ -468,6 +471,10 @@ impl<W: Work> Worker<W> {
                 None => {}
             }
         }
+    }
+
+    pub(crate) fn is_lost(&self, slot: Slot) -> bool {
+        self.stream.book().ledger.lease(slot) == stream_core::Lease::Lost
     }
 
     fn next_sweep(&self) -> Instant {

@@ -12,6 +12,51 @@ use tokio::time::{Instant, sleep};
 use super::support::{Journal, publish, settled};
 
 #[tokio::test(start_paused = true)]
+async fn an_entry_that_was_lost_and_came_back_is_not_run_by_its_former_retry_as_well() {
+    let server = MemoryServer::new();
+    let entry = server.add("s", [("data", "0")]);
+    let lease = Duration::from_secs(3);
+    let journal = Journal::default();
+    let running = Arc::new(AtomicU32::new(0));
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(lease)
+        .retry(RetryPolicy::fixed(Duration::from_secs(30)))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let (journal, running) = (journal.clone(), Arc::clone(&running));
+                async move {
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "it runs already");
+                    let attempt = cx.attempt();
+                    journal.done(cx).await;
+                    if attempt > 1 {
+                        sleep(Duration::from_mins(1)).await;
+                    }
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    if attempt == 1 { Outcome::failed("not yet") } else { Outcome::Done }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_secs(1)).await;
+    // Another takes the entry while it waits for its retry, counts its start, and dies.
+    server.command(["XCLAIM", "s", "g", "other", "0", &entry.to_string()]).unwrap();
+    sleep(Duration::from_mins(3)).await;
+    assert!(server.pending("s", "g").is_empty());
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!(journal.attempts()[&entry], [1, 3]);
+    assert_eq!((report.stats.started, report.stats.acknowledged, report.stats.leases_lost), (2, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reconnect_loses_nothing_to_a_server_that_does_not_tell_about_its_streams() {
     let server = MemoryServer::new();
     server.deny("XINFO");
