@@ -65,6 +65,7 @@ pub(crate) enum Landed {
         entries: Vec<Ready>,
     },
     HandedBack {
+        number: u64,
         result: Result<u64, Error>,
     },
 }
@@ -168,7 +169,7 @@ impl<W: Work> Worker<W> {
 
     fn bury_with(&mut self, slot: Slot, delivery: Delivery, reason: DeadReason) {
         self.leave_lane(slot);
-        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
+        if self.stream.config.acknowledge.is_beforehand() {
             // It is not pending any more, so nothing could be moved; the mode has given it up beforehand.
             self.stream.given_up(delivery.id(), &reason);
             self.stream.book().ledger.remove(slot);
@@ -191,6 +192,8 @@ impl<W: Work> Worker<W> {
     /// Writes a dead letter and acknowledges its entry, in one step.
     pub(crate) fn bury(&mut self, burial: Burial) {
         let stream = Arc::clone(&self.stream);
+        // That it is not pending any more once it is written is no loss.
+        stream.book().ledger.set_stage(burial.slot, Stage::Settling);
         self.flights.push(Box::pin(async move {
             let id = burial.letter.entry.id();
             let target = stream.config.dead_letter_of(&stream.owner.key);
@@ -241,23 +244,29 @@ impl<W: Work> Worker<W> {
         for (slot, ..) in entries {
             self.leave_lane(*slot);
         }
-        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
+        if self.stream.config.acknowledge.is_beforehand() {
             return;
         }
+        self.handing_back += entries.len() as u64;
         for chunk in entries.chunks(250) {
             let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
             let stream = Arc::clone(&self.stream);
             self.flights.push(Box::pin(async move {
                 let result = stream.link.hand_back(&stream.owner, &counts).await;
-                Landed::HandedBack { result }
+                Landed::HandedBack { number: counts.len() as u64, result }
             }));
         }
     }
 
     fn acknowledge(&mut self, slot: Slot, id: EntryId) {
-        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
-            self.stream.book().ledger.remove(slot);
-            return;
+        if self.stream.config.acknowledge.is_beforehand() {
+            let mut book = self.stream.book();
+            // It is held again only if the group was made anew meanwhile and has delivered it once more.
+            if !matches!(book.ledger.lease(slot), Lease::Held(_)) {
+                book.finished.insert(id);
+                book.ledger.remove(slot);
+                return;
+            }
         }
         if self.acks.is_empty() {
             self.acks_since = Some(now());
@@ -273,14 +282,19 @@ impl<W: Work> Worker<W> {
         }
         let stream = Arc::clone(&self.stream);
         self.flights.push(Box::pin(async move {
+            let mut denied = false;
             loop {
                 let ids = entries.iter().map(|ready| ready.delivery.id()).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
                 match stream.link.run(&command).await {
                     Ok(_) => return Landed::AcknowledgedFirst { entries },
-                    // Nothing was started, so it is safe to ask again.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                    Err(error) if super::group::is_denied(&error) && !std::mem::replace(&mut denied, true) => {
+                        stream.degraded("entries cannot be acknowledged, so none is started", &error);
+                    }
+                    Err(_) => {}
                 }
+                // Nothing was started, so it is safe to ask again.
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }));
     }
@@ -409,14 +423,24 @@ impl<W: Work> Worker<W> {
             Landed::Buried { burial, result } => self.buried(*burial, result),
             Landed::AcknowledgedFirst { entries } => {
                 let now = now();
+                {
+                    let mut book = self.stream.book();
+                    for ready in &entries {
+                        book.ledger.orphan(ready.slot);
+                    }
+                }
                 for ready in entries {
                     self.enqueue(Ready { since: now, ..ready });
                 }
             }
-            Landed::HandedBack { result } => {
-                if let Ok(number) = result {
-                    count(&self.stream.counters.handed_back, number);
-                    self.report.handed_back += number;
+            Landed::HandedBack { number, result } => {
+                self.handing_back -= number;
+                match result {
+                    Ok(back) => {
+                        count(&self.stream.counters.handed_back, back);
+                        self.report.handed_back += back;
+                    }
+                    Err(_) => self.report.left_pending += number,
                 }
             }
         }

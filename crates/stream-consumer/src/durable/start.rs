@@ -72,6 +72,9 @@ impl<W: Work> Worker<W> {
     /// Since when the lease is certain; `None` if it is not, and then the entry goes another way.
     fn still_ours(&mut self, ready: &Ready, now: Instant) -> Option<Instant> {
         let lease = self.stream.config.lease;
+        if self.stream.config.acknowledge.is_beforehand() {
+            return Some(ready.since);
+        }
         if lease.is_certain(ready.since, now) && !self.stream.is_disturbed() {
             return Some(ready.since);
         }
@@ -192,11 +195,18 @@ impl<W: Work> Worker<W> {
             }
             TakenOver::Whole(entries) => {
                 let since = now();
+                let mut before_start = Vec::new();
                 for (slot, entry) in entries {
                     self.held_bytes += entry.size();
                     let delivery = Delivery::new(entry, 2, Arc::clone(&self.stream.source));
-                    self.enqueue(Ready { slot, delivery, since });
+                    let ready = Ready { slot, delivery, since };
+                    if self.stream.config.acknowledge == Acknowledge::First {
+                        before_start.push(ready);
+                    } else {
+                        self.enqueue(ready);
+                    }
                 }
+                self.acknowledge_first(before_start);
             }
         }
     }

@@ -120,7 +120,7 @@ impl Search {
         let mut pages = 0;
         loop {
             let room = room(stream);
-            if room == 0 || stream.is_cut() {
+            if room == 0 || stream.is_cut() || stream.is_stopping() {
                 return Ok(());
             }
             let claim = XAutoClaim {

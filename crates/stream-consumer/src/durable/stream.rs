@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     disturbed: AtomicBool,
     /// Whether a read was cut off and its remains were not looked for yet.
     cut: AtomicBool,
+    /// Set when the worker drains: whoever stops takes nothing over.
+    stopping: AtomicBool,
 }
 
 impl Stream {
@@ -63,6 +65,7 @@ impl Stream {
             }),
             disturbed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -87,6 +90,14 @@ impl Stream {
     /// a claim could not tell them from what a dead owner had started, and would count their attempt twice.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// Tells the observer and the log.

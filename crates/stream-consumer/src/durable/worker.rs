@@ -152,6 +152,10 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) flights: FuturesUnordered<Flight>,
     pub(crate) held_bytes: usize,
     pub(crate) take_denied: bool,
+    /// Whether what is queued has to run even after a stop: it was acknowledged beforehand, or it is lost.
+    pub(crate) owes: bool,
+    /// Entries on their way back to the group.
+    pub(crate) handing_back: u64,
     taken_over: mpsc::Receiver<TakenOver>,
     pub(crate) last_sweep: Instant,
     timer: Pin<Box<Sleep>>,
@@ -192,6 +196,8 @@ impl<W: Work> Worker<W> {
             flights: FuturesUnordered::new(),
             held_bytes: 0,
             take_denied: false,
+            owes: stream.config.acknowledge.is_beforehand(),
+            handing_back: 0,
             taken_over,
             last_sweep: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -258,9 +264,9 @@ impl<W: Work> Worker<W> {
         self.take_in(event);
         let now = now();
         self.wake(now);
-        if self.stream.config.acknowledge == Acknowledge::First {
-            // Whatever was acknowledged beforehand has to run, or it is lost.
+        if self.owes {
             self.start_ready();
+            self.leave_line();
         }
         self.flush_if_due(now);
         self.sweep(now);
@@ -303,11 +309,11 @@ impl<W: Work> Worker<W> {
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Happened::Timer);
         }
-        if !running {
-            return Poll::Pending;
-        }
         if let Poll::Ready(Some(entries)) = self.taken_over.poll_recv(cx) {
             return Poll::Ready(Happened::TakenOver(entries));
+        }
+        if !running && !self.owes {
+            return Poll::Pending;
         }
         if self.starved {
             if let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx) {
@@ -315,6 +321,9 @@ impl<W: Work> Worker<W> {
                 return Poll::Ready(Happened::Permit(permit));
             }
             self.in_line = true;
+        }
+        if !running {
+            return if self.again { Poll::Ready(Happened::Timer) } else { Poll::Pending };
         }
         match self.reading.poll(cx, &mut self.batch) {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
@@ -373,6 +382,7 @@ impl<W: Work> Worker<W> {
         let mut bytes = 0;
         let mut recognised = 0;
         let first = self.stream.config.acknowledge == Acknowledge::First;
+        let no_ack = self.stream.config.acknowledge == Acknowledge::NoAck;
         let mut before_start = Vec::new();
         let stream = Arc::clone(&self.stream);
         {
@@ -398,6 +408,9 @@ impl<W: Work> Worker<W> {
                     }
                 }
                 let slot = book.ledger.insert(id, now, None);
+                if no_ack {
+                    book.ledger.orphan(slot);
+                }
                 self.held_bytes += entry.size();
                 let delivery = Delivery::new(entry, 1, Arc::clone(&stream.source));
                 let ready = Ready { slot, delivery, since: now };

@@ -2,6 +2,7 @@
 
 mod modes;
 mod owning;
+mod stopping;
 mod support;
 
 use std::sync::Arc;
