@@ -376,6 +376,17 @@ impl<W: Work> Worker<W> {
         }
     }
 
+    /// The entry leaves its lane; the next of its key may start.
+    pub(crate) fn leave_lane(&mut self, slot: Slot) {
+        if self.lane_keys.is_empty() {
+            return;
+        }
+        let Some(key) = self.lane_keys.remove(&slot) else { return };
+        if let Some(next) = self.lanes.finish(&key) {
+            self.queue.push_back(next);
+        }
+    }
+
     /// Holds an entry no longer. It stays pending on the server.
     pub(crate) fn forget(&mut self, slot: Slot) {
         self.stream.book().ledger.remove(slot);

@@ -454,17 +454,6 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// The entry leaves its lane; the next of its key may start.
-    pub(crate) fn leave_lane(&mut self, slot: Slot) {
-        if self.lane_keys.is_empty() {
-            return;
-        }
-        let Some(key) = self.lane_keys.remove(&slot) else { return };
-        if let Some(next) = self.lanes.finish(&key) {
-            self.queue.push_back(next);
-        }
-    }
-
     pub(crate) fn wait(&mut self, at: Instant, wake: Wake) {
         self.sequence += 1;
         self.waiting.push(Waiting { at, sequence: self.sequence, wake });
