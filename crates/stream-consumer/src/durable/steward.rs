@@ -128,7 +128,7 @@ impl Search {
         // How often room may be waited for: not at all, as long as nothing was found.
         let mut waits = 0;
         loop {
-            if stream.is_cut() {
+            if stream.is_cut() || stream.is_stopping() {
                 return Ok(());
             }
             let room = room(stream);
