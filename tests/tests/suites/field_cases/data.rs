@@ -51,62 +51,6 @@ async fn everything(server: &RealServer, protocol: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b57_everything_works_the_same_over_both_protocols() {
-    on_each(|server| async move {
-        tokio::join!(everything(&server, "resp2"), everything(&server, "resp3"));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn b65_what_is_held_is_bounded_in_bytes_and_its_leases_are_renewed_while_reading_pauses() {
-    on_each(|server| async move {
-        let name = server.name().to_owned();
-        let keys: Vec<String> = (0..10).map(|_| server.fresh_key("b65")).collect();
-        let body = "x".repeat(1 << 20);
-        for key in &keys {
-            for _ in 0..8 {
-                server.cli(&["XADD", key, "*", "data", &body]).await.unwrap();
-            }
-        }
-        let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
-        let journal = Journal::default();
-        let (seen, open) = (journal.clone(), gate.clone());
-        let mut all = Consumer::durable(&server.client())
-            .group("g")
-            .concurrency(10)
-            .prefetch_bytes(20 << 20)
-            .lease(Duration::from_millis(900))
-            .block(Duration::from_millis(500));
-        for key in &keys {
-            all = all.stream(key);
-        }
-        let running = start(all, move |cx: Context| {
-            let run = seen.begin(&cx);
-            let open = open.clone();
-            async move {
-                open.acquire().await.unwrap().forget();
-                run.end();
-            }
-        });
-        // Slow handlers and a deep backlog, for several leases.
-        server.until("handlers to run", || async { journal.starts() == 10 }).await;
-        stream_testkit::work_for(Duration::from_secs(3)).await;
-        let held = running.stats.get().received;
-        assert!(held <= 10 + 20, "{name}: {held} entries of 1 MiB are held");
-        assert_eq!(running.stats.get().leases_lost, 0, "{name}");
-        gate.add_permits(80);
-        server.until("all to be handled", || async { journal.finished() == 80 }).await;
-        for key in &keys {
-            server.until("nothing to be pending", || async { server.pending(key, "g").await == 0 }).await;
-        }
-        running.stop().await;
-        assert_eq!(journal.starts(), 80, "{name}");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn b65_an_entry_larger_than_the_bound_is_handled_alone() {
     on_each(|server| async move {
         let (key, name) = (server.fresh_key("b65"), server.name().to_owned());
