@@ -81,7 +81,7 @@ pub trait Ask {
     fn publish(&self, key: &str, count: usize) -> impl Future<Output = Vec<EntryId>> + Send;
     /// Entries of a stream; 0 where there is none.
     fn len(&self, key: &str) -> impl Future<Output = i64> + Send;
-    /// How many entries are pending in a group.
+    /// How many entries are pending in a group; -1 where there is no such group.
     fn pending(&self, key: &str, group: &str) -> impl Future<Output = i64> + Send;
     /// What is pending: id, consumer, deliveries.
     fn pending_entries(&self, key: &str, group: &str) -> impl Future<Output = Vec<(EntryId, String, i64)>> + Send;
@@ -128,8 +128,9 @@ impl Ask for RealServer {
     }
 
     async fn pending(&self, key: &str, group: &str) -> i64 {
-        match self.cli(&["XPENDING", key, group]).await.unwrap() {
-            Value::Array(items) => items[0].as_int().unwrap(),
+        match self.cli(&["XPENDING", key, group]).await {
+            Ok(Value::Array(items)) => items[0].as_int().unwrap(),
+            Err(error) if error.reply().is_some_and(|reply| reply.code == "NOGROUP") => -1,
             other => panic!("XPENDING answered {other:?}"),
         }
     }

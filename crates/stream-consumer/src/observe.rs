@@ -15,7 +15,7 @@ use crate::delivery::Source;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The consumer reads: connected, group there.
+    /// The consumer reads: connected, group there; for an ephemeral one, its start resolved to an id. Once for each stream.
     Ready,
     /// A handler was started.
     Started {

@@ -117,6 +117,11 @@ impl TrimPolicy {
         self.longer_than.filter(|entries| *entries > 0)
     }
 
+    /// Whether [`GroupState::unchanged`] matters: then groups have to be watched to find the stale ones.
+    pub fn needs_watch(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
     /// What is to be trimmed from a stream in this state.
     #[must_use = "a plan does nothing until it is carried out"]
     pub fn plan(&self, stream: &StreamState) -> TrimPlan {

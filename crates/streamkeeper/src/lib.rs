@@ -58,7 +58,8 @@
 //! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`], [`EphemeralReport`] |
 //! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing` |
 //! | publishing | [`Publisher`] |
-//! | what failed for good | [`DeadLetter`] |
+//! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
+//! | trimming, clean-up, lag | [`maint`] |
 //!
 //! What is guaranteed, under which conditions, and where it is proven: [`guarantees`].
 //!
@@ -69,6 +70,7 @@
 //! | `rustls` | no | `rediss://`: TLS by rustls, with the ring provider |
 
 pub mod guarantees;
+pub mod maint;
 
 pub use stream_consumer::{
     Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,

@@ -18,11 +18,21 @@ pub(crate) struct GroupMemory {
     seen: bool,
     /// Everything up to this id was finished by the whole group.
     floor: EntryId,
+    /// The last id that was delivered to anybody, when that was last asked.
+    last_delivered: EntryId,
     /// The greatest id of the stream, and how many entries were ever added, where the server tells.
     last_generated: EntryId,
     entries_added: Option<u64>,
     /// Why the group could not be created, if it was for want of a permission: the answer if it then is missing.
     denied: Option<Error>,
+    /// What was told of missing permissions, once each.
+    told: Told,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Told {
+    create: bool,
+    info: bool,
 }
 
 /// Where to begin a group, and whether the stream is the one that was known.
@@ -48,6 +58,7 @@ impl GroupMemory {
 
     /// Takes up what the server says: the oldest pending id of the group, and the last one delivered.
     pub(crate) fn learn(&mut self, oldest_pending: Option<EntryId>, last_delivered: EntryId) {
+        self.last_delivered = last_delivered;
         self.floor = oldest_pending.and_then(EntryId::predecessor).unwrap_or(last_delivered);
     }
 }
@@ -61,15 +72,16 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     let owner = &stream.owner;
     let known = memory.seen;
     let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
-    let mut untold = false;
+    // Without the permission to look at the stream, a group that is still there says that nothing was lost.
+    let mut blind = false;
     let start = if known {
         let info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
             Ok(info) => Some((info.last_generated_id, info.entries_added)),
+            Err(error) if error.kind() == ErrorKind::Missing => None,
             Err(error) if is_denied(&error) => {
-                untold = true;
+                blind = true;
                 None
             }
-            Err(error) if error.kind() == ErrorKind::Missing => None,
             Err(error) => return Err(error),
         };
         beginning = memory.beginning(info);
@@ -88,20 +100,25 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         make_stream: true,
         entries_read: None,
     };
-    let created = match stream.link.run(&create).await {
-        Ok(()) => true,
-        Err(error) if error.kind() == ErrorKind::GroupExists => false,
-        Err(error) if is_denied(&error) => {
+    memory.denied = None;
+    let (created, there) = match stream.link.run(&create).await {
+        Ok(()) => (true, true),
+        Err(error) if error.kind() == ErrorKind::GroupExists => (false, true),
+        // A server without memory creates nothing, but serves reads and acknowledgements, which are what makes room. If the
+        // group is there nothing is missing, and if not, the read says so.
+        Err(error) if is_denied(&error) || is_out_of_memory(&error) => {
+            if is_denied(&error) && !std::mem::replace(&mut memory.told.create, true) {
+                stream.degraded("a group that does not exist cannot be created, which ends the consumer", &error);
+            }
             memory.denied = Some(error);
-            false
+            (false, false)
         }
         Err(error) => return Err(error),
     };
-    // Where the server does not tell about the stream, a group that is still there speaks for it.
-    if known && (created || !untold) {
+    if known && (created || !blind) {
         forget_or_orphan(stream, beginning, created);
         if !beginning.same_stream {
-            *memory = GroupMemory { denied: memory.denied.take(), ..GroupMemory::default() };
+            *memory = GroupMemory { denied: memory.denied.take(), told: memory.told, ..GroupMemory::default() };
         }
     }
     if created {
@@ -114,11 +131,19 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     match stream.link.run(&register).await {
         Ok(_) => {}
         // Registering only shows a quiet consumer to those who clean up; without it, reading works as well.
-        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => {}
+        Err(error) if is_denied(&error) || is_out_of_memory(&error) || error.kind() == ErrorKind::Missing => {}
         Err(error) => return Err(error),
     }
-    memory.seen = true;
+    memory.seen |= there;
     learn(stream, &mut memory).await
+}
+
+/// Notes, before the first read, what had been delivered by then: what this consumer's name owns of it was left by a
+/// process that had the name before, and was not cut off from a read of ours.
+pub(crate) async fn before_first_read(stream: &Stream) {
+    let delivered = stream.group.lock().await.last_delivered;
+    let mut book = stream.book();
+    book.read_to = book.read_to.max(delivered);
 }
 
 /// Refreshes what is known of the group, for the day that it is lost.
@@ -144,6 +169,7 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
     match info.await {
         Ok((pending, groups, info)) => {
             if let Some(group) = groups.iter().find(|group| group.name == owner.group) {
+                memory.seen = true;
                 memory.learn(pending.first, group.last_delivered);
             }
             memory.last_generated = info.last_generated_id;
@@ -152,7 +178,13 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
             stream.book().finished.forget_below(floor);
             Ok(())
         }
-        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => Ok(()),
+        Err(error) if is_denied(&error) => {
+            if !std::mem::replace(&mut memory.told.info, true) {
+                stream.degraded("a lost group is made anew at its beginning, since its position is not known", &error);
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::Missing => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -171,14 +203,17 @@ fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
         book.read_to = EntryId::ZERO;
     } else if created {
         book.ledger.orphan_all();
-        // From here on everything is delivered once more.
-        book.read_to = beginning.after;
         book.recognise = true;
+        book.read_to = beginning.after;
     }
 }
 
 fn start_id(start: &StartFrom) -> EntryId {
     EntryId::parse(start.create_id().to_string().as_bytes()).unwrap_or(EntryId::MAX)
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    error.code() == Some("OOM")
 }
 
 pub(crate) fn is_denied(error: &Error) -> bool {

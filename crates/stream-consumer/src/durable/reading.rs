@@ -95,7 +95,7 @@ impl Reading {
         };
         Self {
             stream: Arc::clone(stream),
-            state: State::Preparing(Box::pin(prepare(Arc::clone(stream), false))),
+            state: State::Preparing(Box::pin(prepare(Arc::clone(stream), true, false))),
             request: ReadRequest { key: stream.owner.key.clone(), from, count: 1, block: None },
             ahead: ReadAhead::new(limits),
             backoff: Backoff::new(config.backoff),
@@ -363,13 +363,16 @@ impl Reading {
     }
 
     fn prepare(&mut self) {
-        self.state = State::Preparing(Box::pin(prepare(Arc::clone(&self.stream), self.interrupted)));
+        self.state = State::Preparing(Box::pin(prepare(Arc::clone(&self.stream), !self.was_open, self.interrupted)));
     }
 }
 
 /// Makes everything ready for a read: group, socket, and what an interrupted read has left behind.
-async fn prepare(stream: Arc<Stream>, interrupted: bool) -> Result<Prepared, Error> {
+async fn prepare(stream: Arc<Stream>, first: bool, interrupted: bool) -> Result<Prepared, Error> {
     group::ensure(&stream).await?;
+    if first {
+        group::before_first_read(&stream).await;
+    }
     let name = format!("streamkeeper:{}", stream.owner.consumer);
     let reader = stream.config.client.connector().open_reader(&stream.owner.key, &name).await?;
     let undelivered = if interrupted { undelivered(&stream).await? } else { Vec::new() };

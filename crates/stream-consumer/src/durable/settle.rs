@@ -25,6 +25,8 @@ use crate::work::{Outcomes, Work};
 
 /// How long an acknowledgement may wait for others while handlers run.
 pub(crate) const LINGER: Duration = Duration::from_millis(25);
+/// How long an acknowledgement that failed waits at least.
+const ACK_PAUSE: Duration = Duration::from_millis(100);
 /// So many acknowledgements are one command.
 const MOST_ACKS: usize = 1_000;
 /// So many commands may be under way.
@@ -273,6 +275,10 @@ impl<W: Work> Worker<W> {
         }
         self.acks.push((slot, id));
         self.acks_settling += 1;
+        if let Some(alone) = self.alone.as_mut().filter(|alone| alone.slot == slot) {
+            alone.handled = Some(now());
+            self.flush = true;
+        }
     }
 
     /// In the mode that acknowledges first: these start once the server has confirmed.
@@ -447,6 +453,7 @@ impl<W: Work> Worker<W> {
     }
 
     fn finish(&mut self, entries: Vec<(Slot, EntryId)>) {
+        self.acks_refused = 0;
         self.acks_settling -= entries.len();
         let mut book = self.stream.book();
         let book = &mut *book;
@@ -459,12 +466,18 @@ impl<W: Work> Worker<W> {
 
     /// Whether the server has taken these acknowledgements is not known; they are sent again.
     fn acknowledge_again(&mut self, entries: Vec<(Slot, EntryId)>, error: &Error) {
-        if super::group::is_denied(error) {
-            self.stream.degraded("entries are handled but cannot be acknowledged", error);
+        // A connection that failed is paced where it is made anew; an answer that refuses is paced here.
+        let mut pause = ACK_PAUSE;
+        if error.server().is_some() {
+            if self.acks_refused == 0 && super::group::is_denied(error) {
+                self.stream.degraded("entries are handled but cannot be acknowledged", error);
+            }
+            pause = pause.max(self.stream.config.backoff.delay(self.acks_refused, fastrand::f64()));
+            self.acks_refused = self.acks_refused.saturating_add(1);
         }
         self.acks.extend(entries);
         let now = now();
         self.acks_since.get_or_insert(now);
-        self.acks_not_before = Some(now + Duration::from_millis(100));
+        self.acks_not_before = Some(now + pause);
     }
 }

@@ -15,7 +15,7 @@ use super::config::Acknowledge;
 use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::settle::{Landed, take};
 use super::stream::now;
-use super::worker::{Ready, Recount, TakenOver, Wake, Worker};
+use super::worker::{Alone, Ready, Recount, TakenOver, Wake, Worker};
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
@@ -272,12 +272,11 @@ impl<W: Work> Worker<W> {
                     // Handlers that run for longer than a lease are not waited for: they were not what died, or they would
                     // have by now.
                     let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
-                    match tokio::time::timeout(stream.config.lease.lease(), all).await {
-                        Ok(all) => all.ok()?,
-                        Err(_) => {
-                            recount.alone = false;
-                            Arc::clone(&fleet.permits).acquire_owned().await.ok()?
-                        }
+                    if let Ok(all) = tokio::time::timeout(stream.config.lease.lease(), all).await {
+                        all.ok()?
+                    } else {
+                        recount.alone = false;
+                        Arc::clone(&fleet.permits).acquire_owned().await.ok()?
                     }
                 } else {
                     Arc::clone(&fleet.permits).acquire_owned().await.ok()?
@@ -309,7 +308,7 @@ impl<W: Work> Worker<W> {
             Ok(answers) if answers.len() == recounts.len() => answers,
             Err(error) if super::group::is_denied(&error) => {
                 // Without the permission to count, an entry comes back through its lease.
-                if !std::mem::replace(&mut self.take_denied, true) {
+                if self.stream.set_uncounted() {
                     self.stream.degraded("retries come back only after their lease, and are not counted", &error);
                 }
                 for recount in recounts {
@@ -335,7 +334,7 @@ impl<W: Work> Worker<W> {
                     if self.stream.config.acknowledge == Acknowledge::First {
                         self.acknowledge_first(vec![ready]);
                     } else {
-                        self.begin_taken(ready, permit);
+                        self.begin_taken(ready, permit, recount.alone);
                     }
                 }
                 Taken::Deleted => {
@@ -351,7 +350,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Starts an entry that has its place already, unless another of its key runs.
-    fn begin_taken(&mut self, ready: Ready, permits: SmallVec<[OwnedSemaphorePermit; 1]>) {
+    fn begin_taken(&mut self, ready: Ready, mut permits: SmallVec<[OwnedSemaphorePermit; 1]>, alone: bool) {
         let before = self.queue.len();
         self.enqueue(ready);
         if self.queue.len() == before {
@@ -361,6 +360,11 @@ impl<W: Work> Worker<W> {
             return;
         }
         let Some(ready) = self.queue.pop_back() else { return };
+        if alone {
+            // They outlast the handler.
+            let places = std::mem::take(&mut permits);
+            self.alone = Some(Alone { slot: ready.slot, handled: None, _permits: places });
+        }
         let members =
             Members { slots: smallvec![ready.slot], deliveries: smallvec![ready.delivery], since: ready.since };
         let mut clock = now();

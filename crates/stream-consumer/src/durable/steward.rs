@@ -24,6 +24,8 @@ const PAGE: usize = 100;
 const PAGES: u64 = 4;
 /// The pause after them: the search of a huge pending list takes a small part of the server's time.
 const PAUSE: Duration = Duration::from_millis(50);
+/// So often is room waited for, for as long as [`PAUSE`], before the search goes on with the next interval.
+const WAITS: u32 = 20;
 
 /// Renews and claims until it is dropped.
 pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>) {
@@ -33,7 +35,7 @@ pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>
 async fn renew_loop(stream: &Stream) {
     let every = stream.config.lease.renew_every();
     let mut next = Instant::now() + every;
-    let mut denied = false;
+    let (mut denied, mut plain) = (false, false);
     loop {
         sleep_until(next).await;
         // A tick that comes late is not followed by a burst.
@@ -41,7 +43,12 @@ async fn renew_loop(stream: &Stream) {
         if denied {
             continue;
         }
-        match stream.link.within(every, renew(stream)).await {
+        let renewed = stream.link.within(every, renew(stream)).await;
+        if stream.link.is_plain() && !std::mem::replace(&mut plain, true) {
+            let error = Error::new(ErrorKind::NoPermission, "the server does not allow EVALSHA and EVAL to this user");
+            stream.degraded("without scripts, an entry counts as lost before its lease is over", &error);
+        }
+        match renewed {
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
                 // The reader finds out as well; on 6.2 only after its BLOCK period.
@@ -110,7 +117,7 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
 
 struct Search {
     cursor: ClaimCursor,
-    /// Whether the server does not let us ask for delivery counts.
+    /// Whether the server does not let us ask for delivery counts, or set them.
     plain: bool,
 }
 
@@ -118,11 +125,22 @@ impl Search {
     /// Goes once through the pending list, as far as there is room.
     async fn sweep(&mut self, stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) -> Result<(), Error> {
         let mut pages = 0;
+        // How often room may be waited for: not at all, as long as nothing was found.
+        let mut waits = 0;
         loop {
-            let room = room(stream);
-            if room == 0 || stream.is_cut() || stream.is_stopping() {
+            if stream.is_cut() || stream.is_stopping() {
                 return Ok(());
             }
+            let room = room(stream);
+            if room == 0 {
+                if waits == 0 {
+                    return Ok(());
+                }
+                waits -= 1;
+                sleep(PAUSE).await;
+                continue;
+            }
+            self.plain |= stream.is_uncounted();
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
                 group: stream.owner.group.clone(),
@@ -134,6 +152,7 @@ impl Search {
             };
             let claimed = stream.link.run(&claim).await?;
             let ended = self.cursor.advance(claimed.next);
+            waits = if claimed.ids.is_empty() { 0 } else { WAITS };
             for id in &claimed.deleted {
                 stream.deleted(*id);
             }
@@ -178,7 +197,9 @@ fn room(stream: &Stream) -> usize {
     let config = &stream.config;
     let book = stream.book();
     let busy = book.ledger.count(stream_core::Stage::Queued) + book.ledger.count(stream_core::Stage::Running);
-    (config.concurrency + config.concurrency.min(config.prefetch)).saturating_sub(busy)
+    let free = (config.concurrency + config.concurrency.min(config.prefetch)).saturating_sub(busy);
+    // Where all processes are busy with a backlog, somebody has to take over nevertheless: they come before new entries.
+    free.max(config.concurrency.div_ceil(2).saturating_sub(stream.in_line()))
 }
 
 /// Holds an entry that was claimed; `None` if it was held all the time: then its lease is as good as new.

@@ -1,6 +1,6 @@
 //! [`Stream`]: what the tasks of one stream share: its names, what is held of it, and what is known of its group.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stream_core::{DEFAULT_FINISHED_CAPACITY, DeadReason, EntryId, Finished, Lease, Ledger, Slot};
@@ -44,6 +44,10 @@ pub(crate) struct Stream {
     cut: AtomicBool,
     /// Set when the worker drains: whoever stops takes nothing over.
     stopping: AtomicBool,
+    /// How many entries that were taken over, or are to be tried again, wait for a place.
+    in_line: AtomicUsize,
+    /// Whether the server does not let this user set counts: then what is taken over has to come with its body.
+    uncounted: AtomicBool,
 }
 
 impl Stream {
@@ -66,12 +70,23 @@ impl Stream {
             disturbed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            in_line: AtomicUsize::new(0),
+            uncounted: AtomicBool::new(false),
         }
     }
 
     /// What is held. Never locked across an await or while a handler is polled.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the steward how many entries that were taken over, or are to be tried again, wait for a place.
+    pub(crate) fn set_in_line(&self, entries: usize) {
+        self.in_line.store(entries, Ordering::Relaxed);
+    }
+
+    pub(crate) fn in_line(&self) -> usize {
+        self.in_line.load(Ordering::Relaxed)
     }
 
     pub(crate) fn disturb(&self) {
@@ -98,6 +113,16 @@ impl Stream {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Counts cannot be set. Returns whether that is news.
+    pub(crate) fn set_uncounted(&self) -> bool {
+        !self.uncounted.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether counts cannot be set.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.uncounted.load(Ordering::Acquire)
     }
 
     /// Tells the observer and the log.

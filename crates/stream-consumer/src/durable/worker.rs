@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use smallvec::SmallVec;
 use stream_core::{DeadLetter, EntryId, Inline, Lanes, Slot, Stage};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -100,6 +101,15 @@ impl Ord for Waiting {
     }
 }
 
+/// A suspect that has all places for itself until it is settled: until then, the death of this process would be blamed on
+/// it, and only what it does itself may be.
+pub(crate) struct Alone {
+    pub(crate) slot: Slot,
+    /// When its handler returned well.
+    pub(crate) handled: Option<Instant>,
+    pub(crate) _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+}
+
 /// Entries that the steward took over from others.
 pub(crate) enum TakenOver {
     /// With their delivery counts; their bodies are not fetched yet.
@@ -132,6 +142,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) recounting: bool,
     pub(crate) suspects: VecDeque<Recount>,
     pub(crate) suspect_under_way: bool,
+    /// The suspect that nothing may run beside.
+    pub(crate) alone: Option<Alone>,
     pub(crate) waiting: BinaryHeap<Waiting>,
     pub(crate) sequence: u64,
     pub(crate) jobs: Jobs<W>,
@@ -148,10 +160,11 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) acks_in_flight: usize,
     pub(crate) acks_settling: usize,
     pub(crate) acks_not_before: Option<Instant>,
+    /// How often in a row the server refused them.
+    pub(crate) acks_refused: u32,
     pub(crate) flush: bool,
     pub(crate) flights: FuturesUnordered<Flight>,
     pub(crate) held_bytes: usize,
-    pub(crate) take_denied: bool,
     /// Whether what is queued has to run even after a stop: it was acknowledged beforehand, or it is lost.
     pub(crate) owes: bool,
     /// Entries on their way back to the group.
@@ -179,6 +192,7 @@ impl<W: Work> Worker<W> {
             recounting: false,
             suspects: VecDeque::new(),
             suspect_under_way: false,
+            alone: None,
             waiting: BinaryHeap::new(),
             sequence: 0,
             jobs: Jobs::new(),
@@ -192,10 +206,10 @@ impl<W: Work> Worker<W> {
             acks_in_flight: 0,
             acks_settling: 0,
             acks_not_before: None,
+            acks_refused: 0,
             flush: false,
             flights: FuturesUnordered::new(),
             held_bytes: 0,
-            take_denied: false,
             owes: stream.config.acknowledge.is_beforehand(),
             handing_back: 0,
             taken_over,
@@ -234,15 +248,27 @@ impl<W: Work> Worker<W> {
     fn go_on(&mut self) {
         let now = now();
         self.wake(now);
+        self.let_others_in(now);
         self.start_suspect();
         self.start_recounts();
         self.start_ready();
         self.leave_line();
+        self.stream.set_in_line(self.recounts.len() + self.suspects.len());
         self.flush_if_due(now);
         self.sweep(now);
         if self.may_read() {
             let held = self.stream.book().ledger.len().saturating_sub(self.waiting.len() + self.acks_settling);
             self.reading.top_up(held, self.held_bytes);
+        }
+    }
+
+    /// Frees the places of a suspect that is settled. One whose acknowledgement cannot be written is not waited for.
+    fn let_others_in(&mut self, now: Instant) {
+        let Some(alone) = &self.alone else { return };
+        let stage = self.stream.book().ledger.stage(alone.slot);
+        let given_up = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.lease();
+        if matches!(stage, None | Some(Stage::Waiting)) || alone.handled.is_some_and(given_up) {
+            self.alone = None;
         }
     }
 

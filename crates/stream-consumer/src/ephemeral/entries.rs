@@ -56,7 +56,10 @@ impl Entries {
     /// # Panics
     /// When a task of the consumer panicked, which is a bug of the library.
     pub async fn stop(mut self) -> Result<EphemeralReport, RunError> {
-        self.shutdown.stop_now();
+        self.shutdown.stop();
+        // What nobody took is released by being dropped.
+        self.entries.close();
+        while self.entries.recv().await.is_some() {}
         match self.run.take() {
             Some(run) => run.await.expect("the consumer's own task does not panic"),
             None => Ok(EphemeralReport::default()),
@@ -74,7 +77,7 @@ impl Stream for Entries {
 
 impl Drop for Entries {
     fn drop(&mut self) {
-        self.shutdown.stop_now();
+        self.shutdown.stop();
     }
 }
 
@@ -129,8 +132,7 @@ impl Work for Give {
             if send.send(given).await.is_ok() && was_taken.await.is_ok() {
                 return Outcomes::All(Outcome::Done);
             }
-            // Nobody takes it any more, and the consumer is about to be told to stop.
-            std::future::pending().await
+            Outcomes::All(Outcome::Release)
         };
         Begun { future: Some(Box::pin(future)), undecodable: Vec::new() }
     }

@@ -40,6 +40,11 @@ use worker::Worker;
 /// It sees every entry once in its life, as far as it is not gone before it is read. Nothing is acknowledged: an entry that
 /// runs when the process dies is not run again. For that there are [durable consumers](crate::Consumer::durable).
 ///
+/// Outcomes mean what they can mean without a group: `Done` counts; `Retry` is repeated in this process as the
+/// [policy](EphemeralBuilder::retry) says; what is rejected, cannot be decoded or has used up its attempts is told as
+/// [`GivenUp`](crate::Event::GivenUp) and is in no dead letter. So is what a handler releases, since nobody else takes it;
+/// released while stopping, it counts as not started, and the report's position does not pass it.
+///
 /// # On the server
 ///
 /// Nothing: no group, no consumer, no key. An idle stream costs one `XREAD` in a BLOCK period on a connection of its own,
@@ -84,7 +89,7 @@ pub struct EphemeralReport {
     /// For each stream the id up to which every entry was handled or given up. A consumer started after it with
     /// [`StartFrom::Id`](crate::StartFrom::Id) goes on where this one stopped.
     pub positions: Vec<(StreamKey, EntryId)>,
-    /// Entries that were read and whose handler was not started (again).
+    /// Entries that were read and whose handler was not started (again), or that it released while stopping.
     pub unstarted: u64,
     /// Handlers that were still running at the end of the grace period, or at an immediate stop, and were aborted.
     pub aborted: u64,
@@ -194,7 +199,7 @@ impl EphemeralConsumer {
         // The tasks end with this future: what is dropped is not left running behind its caller's back.
         let mut tasks = JoinSet::new();
         // A switch of our own: when one stream ends for missing entries, the others stop, but nobody else's consumers.
-        let inner = Shutdown::new();
+        let inner = shutdown.child();
         for key in &config.streams {
             let source = Source { stream: key.clone(), group: None, consumer: config.name.clone() };
             let stream = Arc::new(Stream {
@@ -207,19 +212,7 @@ impl EphemeralConsumer {
         }
         let mut report = EphemeralReport::default();
         let mut failure = None;
-        loop {
-            let joined = tokio::select! {
-                joined = tasks.join_next() => joined,
-                () = shutdown.immediate(), if !inner.is_immediate() => {
-                    inner.stop_now();
-                    continue;
-                }
-                () = shutdown.stopping(), if !inner.is_stopping() => {
-                    inner.stop();
-                    continue;
-                }
-            };
-            let Some(joined) = joined else { break };
+        while let Some(joined) = tasks.join_next().await {
             match joined {
                 Ok(Ok(drained)) => {
                     report.positions.extend(drained.positions);

@@ -16,7 +16,7 @@ use stream_core::{DeadReason, EntryId, InOrder, Inline, Outcome, Verdict};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
-use tokio_util::sync::PollSemaphore;
+use tokio_util::sync::{CancellationToken, PollSemaphore};
 
 use super::EphemeralReport;
 use super::reading::{Progress, Reading};
@@ -69,6 +69,7 @@ pub(crate) struct Worker<W: Work> {
     again: bool,
     held: usize,
     held_bytes: usize,
+    unstarted: u64,
     swept: Instant,
     timer: Pin<Box<Sleep>>,
     ready_told: bool,
@@ -94,6 +95,7 @@ impl<W: Work> Worker<W> {
             again: false,
             held: 0,
             held_bytes: 0,
+            unstarted: 0,
             swept: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             ready_told: false,
@@ -312,6 +314,8 @@ impl<W: Work> Worker<W> {
                 self.waiting.insert((now() + after, number), again);
             }
             Verdict::DeadLetter(reason) => self.give_up(number, &delivery, &reason),
+            // Not handled by us, but perhaps by whoever goes on from the position, which does not pass it.
+            _ if self.shutdown.is_stopping() => self.unstarted += 1,
             _ => {
                 let reason = "released, and an ephemeral consumer has nobody to give it back to";
                 self.give_up(number, &delivery, &DeadReason::Rejected(reason.to_owned()));
@@ -343,7 +347,7 @@ impl<W: Work> Worker<W> {
 
     /// Reads nothing more, starts nothing more, and lets what runs finish within the grace period.
     async fn drain(mut self) -> EphemeralReport {
-        let unstarted = (self.queue.len() + self.waiting.len()) as u64;
+        self.unstarted += (self.queue.len() + self.waiting.len()) as u64;
         self.queue.clear();
         self.waiting.clear();
         let shutdown = self.shutdown.clone();
@@ -362,10 +366,10 @@ impl<W: Work> Worker<W> {
             }
             for members in self.jobs.abort_all() {
                 aborted += 1;
-                members.deliveries.iter().filter_map(Delivery::token).for_each(|token| token.cancel());
+                members.deliveries.iter().filter_map(Delivery::token).for_each(CancellationToken::cancel);
             }
         }
-        let unstarted = unstarted + self.waiting.len() as u64;
+        let unstarted = self.unstarted + self.waiting.len() as u64;
         let position = (self.stream.source.stream.clone(), self.order.position());
         EphemeralReport { positions: vec![position], unstarted, aborted, ..EphemeralReport::default() }
     }

@@ -61,6 +61,9 @@ scripts! {
     4 dead_letter,
     /// `group consumer`: removes the consumer if it holds nothing; returns 1 where it was removed, else 0.
     5 remove_consumer,
+    /// `group last-delivered-id`: destroys the group if it has no consumers, nothing pending and was delivered this id
+    /// last; returns 1 where it was destroyed, else 0.
+    6 destroy_group,
 }
 
 impl Script {
@@ -121,16 +124,9 @@ impl Script {
     }
 }
 
-/// The error of a command inside a script under the code it has outside of one. Redis 6.2 puts `@user_script: LINE: -` in
-/// front of it, and a missing permission comes without its code on all versions.
+/// The error of a command inside a script under the code it has outside of one: a missing permission comes without.
 fn inner(error: &ServerError) -> ServerError {
-    let mut error = match error.detail.split_once(": ") {
-        Some((_, text)) if error.code == "@user_script:" => match text.strip_prefix('-') {
-            Some(line) => ServerError::parse(line),
-            None => ServerError { code: "ERR".to_owned(), detail: text.to_owned() },
-        },
-        _ => error.clone(),
-    };
+    let mut error = error.clone();
     let refusals = ["ACL failure in script", "The user executing the script can't"];
     if error.code == "ERR" && refusals.iter().any(|refusal| error.detail.starts_with(refusal)) {
         "NOPERM".clone_into(&mut error.code);
@@ -148,7 +144,7 @@ mod tests {
 
     #[test]
     fn scripts_are_found_by_sha_and_by_source() {
-        assert_eq!(Script::all().len(), 6);
+        assert_eq!(Script::all().len(), 7);
         for script in Script::all() {
             assert!(std::ptr::eq(Script::by_sha(script.sha()).unwrap(), script));
             assert!(std::ptr::eq(Script::by_sha(script.sha().to_uppercase()).unwrap(), script));
@@ -181,8 +177,10 @@ mod tests {
             Script::acknowledge(),
             Script::dead_letter(),
             Script::remove_consumer(),
+            Script::destroy_group(),
         ];
         let names = all.map(Script::name);
-        assert_eq!(names, ["renew", "hand_back", "take", "acknowledge", "dead_letter", "remove_consumer"]);
+        let expected = ["renew", "hand_back", "take", "acknowledge", "dead_letter", "remove_consumer", "destroy_group"];
+        assert_eq!(names, expected);
     }
 }

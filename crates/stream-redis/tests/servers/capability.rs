@@ -1,68 +1,61 @@
 //! What each server can do, and that asking it changes nothing.
 
-use stream_core::StreamKey;
-use stream_redis::{Capabilities, Capability, Client, Request};
+use stream_redis::{Capabilities, Capability, Request};
+use stream_testkit::{Flavor, RealServer, ServerOptions, ServerVersion};
 
-use crate::support::{Server, servers};
+use crate::every_server::{connect, key, ok, on_every_server};
 
-/// What the versions of the matrix can do, lowest first.
-fn expected(server: &str) -> Capabilities {
-    use Capability::{AckDel, AckedTrim, AutoClaim, DeletedIds, Idempotent, ReadClaim, Scripts};
-    let mut all = vec![AutoClaim, Scripts];
-    if server != "redis-6.2" {
-        all.push(DeletedIds);
-    }
-    if server == "redis-8.6" {
-        all.extend([AckDel, AckedTrim, ReadClaim, Idempotent]);
-    }
-    all.into_iter().collect()
+/// What the makers say their versions can do.
+pub(crate) fn expected(server: &RealServer) -> Capabilities {
+    use Capability::{AckDel, AckedTrim, AutoClaim, DeletedIds, Idempotent, Nack, ReadClaim, Scripts};
+    let since = |major, minor| server.version() >= ServerVersion::new(major, minor, 0);
+    let redis = server.flavor() == Flavor::Redis;
+    [
+        (AutoClaim, true),
+        (Scripts, true),
+        (DeletedIds, since(7, 0)),
+        (AckDel, redis && since(8, 2)),
+        (AckedTrim, redis && since(8, 2)),
+        (ReadClaim, redis && since(8, 4)),
+        (Idempotent, redis && since(8, 6)),
+        (Nack, redis && since(8, 8)),
+    ]
+    .into_iter()
+    .filter_map(|(capability, there)| there.then_some(capability))
+    .collect()
 }
 
 #[tokio::test]
 async fn every_server_tells_what_it_can_do() {
-    let key = StreamKey::new("s").unwrap();
-    for folder in servers() {
-        let server = Server::start(&folder, &[]);
-        if !["redis-6.2", "redis-7.0", "redis-8.0", "redis-8.6", "valkey-8.1", "valkey-9.1"].contains(&&*server.name) {
-            eprintln!("SKIPPED: nothing is known of {}", server.name);
-            continue;
-        }
+    on_every_server(ServerOptions::new(), async |server| {
         for protocol in ["resp2", "resp3"] {
-            let client = Client::open(&format!("{}?protocol={protocol}", server.url())).unwrap();
-            let connection = client.connector().connect(&key).await.unwrap();
-            let dump = async || connection.call(&Request::new("DUMP").key(&key)).await.unwrap();
-            for content in
-                [&[][..], &["XADD", "s", "5-5", "a", "b"], &["XADD", "s", "6-6", "a", "b"], &["SET", "s", "x"]]
-            {
-                if let [command, words @ ..] = content {
-                    let command = if *command == "SET" { "SET" } else { "XADD" };
-                    let request = words.iter().fold(Request::new(command), Request::arg);
-                    connection.call(&request).await.unwrap();
+            let connection = connect(&format!("{}?protocol={protocol}", server.url())).await;
+            let dump = async || connection.call(&Request::new("DUMP").key(&key())).await.unwrap();
+            for content in ["", "XADD s 5-5 a b", "XADD s 6-6 a b", "SET s x"] {
+                if !content.is_empty() {
+                    ok(&server, content).await;
                 }
                 let before = dump().await;
-                let found = Capabilities::probe(&*connection, &key).await.unwrap();
-                assert_eq!(found, expected(&server.name), "{}: {protocol}: {content:?}", server.name);
-                assert_eq!(dump().await, before, "{}: {content:?}", server.name);
+                let found = Capabilities::probe(&*connection, &key()).await.unwrap();
+                assert_eq!(found, expected(&server), "{protocol}: {content:?}");
+                assert_eq!(dump().await, before, "{content:?}");
             }
-            connection.call(&Request::new("FLUSHALL")).await.unwrap();
+            ok(&server, "FLUSHALL").await;
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_user_who_may_little_is_told_what_is_left() {
-    let key = StreamKey::new("s").unwrap();
-    for folder in servers() {
-        let server = Server::start(&folder, &[]);
-        let admin = Client::open(&server.url()).unwrap().connector().connect(&key).await.unwrap();
-        let words = "reader on >p ~s +xreadgroup +xack +xautoclaim +command|docs"
-            .replace("+command|docs", if server.name == "redis-6.2" { "+command" } else { "+command|docs" });
-        admin.call(&words.split(' ').fold(Request::new("ACL SETUSER"), Request::arg)).await.unwrap();
-        let url = format!("redis://reader:p@127.0.0.1:{}/", server.port);
-        let connection = Client::open(&url).unwrap().connector().connect(&key).await.unwrap();
-        let found = Capabilities::probe(&*connection, &key).await.unwrap();
+    on_every_server(ServerOptions::new(), async |server| {
+        let docs = if expected(&server).has(Capability::DeletedIds) { "+command|docs" } else { "+command" };
+        ok(&server, &format!("ACL SETUSER reader on >p ~s +xreadgroup +xack +xautoclaim {docs}")).await;
+        let connection = connect(&format!("redis://reader:p@{}/", server.address())).await;
+        let found = Capabilities::probe(&*connection, &key()).await.unwrap();
         let left = [Capability::AutoClaim, Capability::DeletedIds, Capability::ReadClaim];
-        let left: Capabilities = left.into_iter().filter(|left| expected(&server.name).has(*left)).collect();
-        assert_eq!(found, left, "{}", server.name);
-    }
+        let left: Capabilities = left.into_iter().filter(|left| expected(&server).has(*left)).collect();
+        assert_eq!(found, left);
+    })
+    .await;
 }

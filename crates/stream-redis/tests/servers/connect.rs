@@ -1,14 +1,14 @@
 //! Greeting, authentication and what a failure says.
 
-use stream_core::StreamKey;
+use std::time::Duration;
+
 use stream_redis::{Client, Error, ErrorKind, Recovery, Request, Value};
+use stream_testkit::{ServerOptions, eventually};
 
-use crate::support::{Server, servers};
+use crate::every_server::{key, ok, on_every_server};
 
-pub(crate) async fn call(url: &str, request: Request) -> Result<Value, Error> {
-    let client = Client::open(url)?;
-    let connection = client.connector().connect(&StreamKey::new("s").unwrap()).await?;
-    connection.call(&request).await
+async fn call(url: &str, request: Request) -> Result<Value, Error> {
+    Client::open(url)?.connector().connect(&key()).await?.call(&request).await
 }
 
 /// A connection to `url` fails with `kind` at `command` (empty: not a command's fault), saying `words`.
@@ -23,41 +23,39 @@ async fn check_refused(url: &str, kind: ErrorKind, command: &str, words: &str) {
 
 #[tokio::test]
 async fn every_server_is_greeted_over_both_protocols() {
-    for folder in servers() {
-        let server = Server::start(&folder, &["--unixsocket", "r.sock"]);
-        let socket = server.socket();
+    on_every_server(ServerOptions::new().unix_socket(), async |server| {
+        let socket = server.unix_socket().unwrap();
         for address in [server.url(), format!("redis+unix://{}", socket.display())] {
             for protocol in ["", "&protocol=resp2", "&protocol=resp3"] {
                 let url = format!("{address}?db=3&client_name=greeter{protocol}");
                 let listed = call(&url, Request::new("CLIENT LIST")).await.unwrap();
                 let listed = String::from_utf8_lossy(listed.as_bytes().unwrap()).into_owned();
                 let line = listed.lines().find(|line| line.contains("name=greeter")).unwrap_or_default();
-                assert!(line.contains("db=3"), "{}: {url}: {listed}", server.name);
+                assert!(line.contains("db=3"), "{url}: {listed}");
                 // Redis 6.2 does not list the protocol; the shape of a map tells it.
                 let config = call(&url, Request::new("CONFIG GET").arg("port")).await.unwrap();
                 let map = protocol != "&protocol=resp2";
-                assert_eq!(matches!(config, Value::Map(_)), map, "{}: {url}: {config:?}", server.name);
+                assert_eq!(matches!(config, Value::Map(_)), map, "{url}: {config:?}");
             }
         }
         check_refused(&format!("{}99", server.url()), ErrorKind::Refused, "SELECT", "cluster has only 0").await;
         let resp2 = format!("{}99?protocol=resp2", server.url());
         check_refused(&resp2, ErrorKind::Refused, "SELECT", "DB index is out of range").await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn users_and_passwords() {
-    for folder in servers() {
-        let server = Server::start(&folder, &[]);
+    on_every_server(ServerOptions::new(), async |server| {
         for user in ["free on nopass ~* +@all", "app on >hunter2:@ ~* +xlen", "default on >hunter2"] {
-            let words = user.split(' ').fold(Request::new("ACL SETUSER"), Request::arg);
-            call(&server.url(), words).await.unwrap();
+            ok(&server, &format!("ACL SETUSER {user}")).await;
         }
-        let at = |user: &str, rest: &str| format!("redis://{user}127.0.0.1:{}/{rest}", server.port);
+        let at = |user: &str, rest: &str| format!("redis://{user}{}/{rest}", server.address());
         for protocol in ["", "?protocol=resp2"] {
             for user in [":hunter2@", "default:hunter2@", "app:hunter2%3A%40@", "free@", "free:anything@"] {
                 let length = call(&at(user, protocol), Request::new("XLEN").arg("s")).await;
-                assert_eq!(length.unwrap(), Value::Int(0), "{}: {user} {protocol}", server.name);
+                assert_eq!(length.unwrap(), Value::Int(0), "{user} {protocol}");
             }
             let command = if protocol.is_empty() { "HELLO" } else { "AUTH" };
             let ping = if protocol.is_empty() { "HELLO" } else { "PING" };
@@ -71,62 +69,67 @@ async fn users_and_passwords() {
         check_refused(&db, ErrorKind::NoPermission, "SELECT", "allow the user SELECT").await;
         check_refused(&format!("{db}?protocol=resp2"), ErrorKind::NoPermission, "SELECT", "allow the user SELECT")
             .await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_password_for_a_server_without_one() {
-    for folder in servers() {
-        let server = Server::start(&folder, &[]);
-        let url = format!("redis://:hunter2@127.0.0.1:{}/", server.port);
+    on_every_server(ServerOptions::new(), async |server| {
+        let url = format!("redis://:hunter2@{}/", server.address());
         // Over HELLO the password is for the user `default`, who takes any; AUTH alone is refused by the server.
         assert_eq!(call(&url, Request::new("XLEN").arg("s")).await.unwrap(), Value::Int(0));
         let url = format!("{url}?protocol=resp2");
         check_refused(&url, ErrorKind::Authentication, "AUTH", "leave the password out").await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_server_without_hello_is_greeted_in_resp2() {
-    for folder in servers() {
-        let server = Server::start(&folder, &["--rename-command", "HELLO", "", "--requirepass", "hunter2"]);
-        let url = format!("redis://:hunter2@127.0.0.1:{}/2?client_name=old", server.port);
-        let named = call(&url, Request::new("CLIENT GETNAME")).await.unwrap();
-        assert_eq!(named, Value::bulk("old"), "{}", server.name);
-        check_refused(&format!("{url}&protocol=resp3"), ErrorKind::Unsupported, "HELLO", "leave the protocol out")
-            .await;
-        // Whether the missing command or the missing password comes first differs; the error does not.
-        let error = call(&server.url(), Request::new("PING")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Authentication, "{}: {error:?}", server.name);
-        assert!(error.to_string().contains("none is given"), "{}: {error:?}", server.name);
-    }
+    on_every_server(
+        ServerOptions::new().requirepass("hunter2").args(["--rename-command", "HELLO", ""]),
+        async |server| {
+            let url = format!("{}2?client_name=old", server.url());
+            let named = call(&url, Request::new("CLIENT GETNAME")).await.unwrap();
+            assert_eq!(named, Value::bulk("old"));
+            check_refused(&format!("{url}&protocol=resp3"), ErrorKind::Unsupported, "HELLO", "leave the protocol out")
+                .await;
+            // Whether the missing command or the missing password comes first differs; the error does not.
+            let error = call(&format!("redis://{}/", server.address()), Request::new("PING")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Authentication, "{error:?}");
+            assert!(error.to_string().contains("none is given"), "{error:?}");
+        },
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_full_server_says_so() {
-    for folder in servers() {
-        let server = Server::start(&folder, &["--maxclients", "1"]);
+    on_every_server(ServerOptions::new(), async |server| {
         let client = Client::open(&server.url()).unwrap();
-        let key = StreamKey::new("s").unwrap();
-        // The server may not have noticed yet that whoever waited for its start is gone.
-        let holder = loop {
-            match client.connector().connect(&key).await {
-                Ok(holder) => break holder,
-                Err(error) => assert_eq!(error.kind(), ErrorKind::TooManyClients, "{}: {error:?}", server.name),
+        ok(&server, "CONFIG SET maxclients 1").await;
+        // The server may not have noticed yet that whoever set that is gone.
+        let holder = eventually(Duration::from_secs(30), "room for one client", async || {
+            match client.connector().connect(&key()).await {
+                Ok(holder) => Some(holder),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::TooManyClients, "{error:?}");
+                    None
+                }
             }
-        };
-        let Err(error) = client.connector().connect(&key).await else { panic!("{}: let in", server.name) };
-        assert_eq!(error.kind(), ErrorKind::TooManyClients, "{}: {error:?}", server.name);
+        })
+        .await;
+        let Err(error) = client.connector().connect(&key()).await else { panic!("let in") };
+        assert_eq!(error.kind(), ErrorKind::TooManyClients, "{error:?}");
         assert_eq!(error.recovery(), Recovery::Reconnect);
         assert_eq!(holder.call(&Request::new("PING")).await.unwrap(), Value::bulk("PONG"));
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn an_address_where_nobody_listens() {
-    if servers().is_empty() {
-        return;
-    }
     check_refused("redis://127.0.0.1:1/", ErrorKind::Io, "", "cannot connect to 127.0.0.1:1").await;
     check_refused("redis://no-such-host.invalid/", ErrorKind::Io, "", "cannot resolve the host").await;
     check_refused("redis+unix:///no/such.sock", ErrorKind::Io, "", "cannot connect to the socket /no/such.sock").await;

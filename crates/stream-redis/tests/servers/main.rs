@@ -1,10 +1,12 @@
-//! Tests against real servers. They start their own from the folder in `STREAMKEEPER_SERVERS`, and say that they were
-//! skipped where that is not set.
+//! Tests against real servers: those that [`stream_testkit::matrix`] finds, each test on all of them at once. A missing
+//! server is a failure that says how to get one.
 
 mod capability;
+mod commands;
 mod connect;
+mod every_server;
 mod publisher;
 mod reader;
-mod support;
+mod scripts;
 #[cfg(feature = "rustls")]
 mod tls;

@@ -9,15 +9,13 @@ use futures_util::future::join_all;
 use stream_core::{BackoffPolicy, EntryId, StreamKey};
 use stream_redis::command::{Precision, XLen, XRange, run};
 use stream_redis::{
-    Client, Connection, Connector, Error, ErrorKind, PublishError, Publisher, PublisherBuilder, Reader, Request,
-    ServerError, Value,
+    Capability, Client, Connection, Connector, Error, ErrorKind, PublishError, Publisher, PublisherBuilder, Reader,
+    Request, ServerError, Value,
 };
+use stream_testkit::{AppendFsync, ServerOptions, eventually};
 
-use crate::support::{Server, servers};
-
-fn key() -> StreamKey {
-    StreamKey::new("s").unwrap()
-}
+use crate::capability::expected;
+use crate::every_server::{connect, key, ok, on_every_server};
 
 fn builder(client: &Client) -> PublisherBuilder {
     let backoff = BackoffPolicy::new(Duration::from_millis(1), Duration::from_millis(50)).unwrap();
@@ -69,79 +67,82 @@ impl Connection for LossyConnection {
 
 #[tokio::test]
 async fn what_was_written_before_the_reply_was_lost_is_there_once_where_the_server_can_tell() {
-    for folder in servers() {
-        let server = Server::start(&folder, &[]);
+    on_every_server(ServerOptions::new(), async |server| {
         let inner = Client::open(&server.url()).unwrap();
         let client = Client::from_connector(Lossy { inner, lost: Arc::default() });
-        let publisher = builder(&client).build().unwrap();
+        // One batch, so that what is lost is the reply to all of them.
+        let publisher = builder(&client).batch(50).linger(Duration::from_secs(10)).build().unwrap();
         publish(&publisher, 50).await;
-        let expected = if server.name == "redis-8.6" { 50 } else { 100 };
-        assert_eq!(length(&client).await, expected, "{}", server.name);
-    }
+        let expected = if expected(&server).has(Capability::Idempotent) { 50 } else { 100 };
+        assert_eq!(length(&client).await, expected);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn publishing_goes_on_after_a_restart() {
-    for folder in servers() {
-        let mut server = Server::start(&folder, &["--appendonly", "yes", "--appendfsync", "always"]);
+    on_every_server(ServerOptions::new().aof(AppendFsync::Always), async |mut server| {
         for protocol in ["resp2", "resp3"] {
             let client = Client::open(&format!("{}?protocol={protocol}", server.url())).unwrap();
             let before = length(&client).await;
             let publisher = builder(&client).build().unwrap();
             publish(&publisher, 10).await;
-            server.kill();
+            server.kill9().await.unwrap();
             let receipts = join_all((0..10).map(|_| publisher.enqueue([("n", "x")]))).await;
-            server.restart();
+            server.restart().await.unwrap();
             for receipt in receipts {
                 receipt.unwrap().confirmed().await.unwrap();
             }
             assert!(publisher.close(Duration::from_secs(5)).await.is_empty());
-            assert_eq!(length(&client).await, before + 20, "{}: {protocol}", server.name);
+            assert_eq!(length(&client).await, before + 20, "{protocol}");
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_full_server_is_waited_for_and_a_wrong_key_is_not() {
-    for folder in servers() {
-        let server = Server::start(&folder, &[]);
+    on_every_server(ServerOptions::new(), async |server| {
         let client = Client::open(&server.url()).unwrap();
-        let admin = client.connector().connect(&key()).await.unwrap();
-        let limit = |bytes: &'static str| Request::new("CONFIG SET").arg("maxmemory").arg(bytes);
-        admin.call(&limit("1")).await.unwrap();
+        ok(&server, "CONFIG SET maxmemory 1").await;
         let publisher = builder(&client).build().unwrap();
         let receipt = publisher.enqueue([("n", "0")]).await.unwrap();
         // Refused at least once: the server counts that.
-        let refusals = async || {
-            let stats = admin.call(&Request::new("INFO").arg("errorstats")).await.unwrap();
-            String::from_utf8_lossy(stats.as_bytes().unwrap()).contains("errorstat_OOM")
-        };
-        while !refusals().await {
-            tokio::task::yield_now().await;
-        }
+        eventually(Duration::from_secs(30), "a refusal", async || {
+            let stats = ok(&server, "INFO errorstats").await;
+            String::from_utf8_lossy(stats.as_bytes().unwrap()).contains("errorstat_OOM").then_some(())
+        })
+        .await;
         assert_eq!(publisher.unconfirmed(), 1);
-        admin.call(&limit("0")).await.unwrap();
+        ok(&server, "CONFIG SET maxmemory 0").await;
         receipt.confirmed().await.unwrap();
 
-        admin.call(&Request::new("SET").arg("s").arg("x")).await.unwrap();
+        ok(&server, "SET s x").await;
         let Err(PublishError::Failed(error)) = publisher.publish([("n", "1")]).await else { panic!("published") };
-        assert_eq!(error.kind(), ErrorKind::WrongType, "{}", server.name);
-    }
+        assert_eq!(error.kind(), ErrorKind::WrongType);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn entries_keep_their_order_and_the_stream_its_bound() {
-    for folder in servers() {
-        let server = Server::start(&folder, &[]);
+    on_every_server(ServerOptions::new(), async |server| {
         let client = Client::open(&server.url()).unwrap();
         let publisher = builder(&client).batch(7).max_len(30, Precision::Exact).build().unwrap();
-        publish(&publisher, 100).await;
-        let connection = client.connector().connect(&key()).await.unwrap();
+        let mut receipts = Vec::new();
+        for number in 0..100 {
+            receipts.push(publisher.enqueue([("n", number.to_string())]).await.unwrap());
+        }
+        for receipt in receipts {
+            receipt.confirmed().await.unwrap();
+        }
+        let connection = connect(&server.url()).await;
         let entries = run(&*connection, &XRange { key: key(), from: EntryId::ZERO, to: EntryId::MAX, count: 1000 })
             .await
             .unwrap();
         let numbers: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(entry.get("n").unwrap())).collect();
         let expected: Vec<_> = (70..100).map(|number| number.to_string()).collect();
-        assert_eq!(numbers, expected, "{}", server.name);
-    }
+        assert_eq!(numbers, expected);
+    })
+    .await;
 }

@@ -1,13 +1,14 @@
 //! TLS: who is trusted, who is refused, and what a mix-up of ports says.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use stream_core::StreamKey;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use stream_redis::{Client, ConnectOptions, ErrorKind, Pem, Request, TlsOptions, Value};
+use stream_testkit::{RealServer, ServerBinary, ServerOptions, SpawnError};
 
-use crate::support::{Server, free_port, servers};
+use crate::every_server::{key, on_every_binary};
 
 /// An authority, a certificate for `localhost` and one for a client.
 struct Certificates(tempfile::TempDir);
@@ -15,28 +16,18 @@ struct Certificates(tempfile::TempDir);
 impl Certificates {
     fn new() -> Self {
         let this = Self(tempfile::tempdir().unwrap());
-        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
-        this.openssl(&[
-            &["req", "-x509", "-days", "2", "-subj", "/CN=authority"],
-            &key[..],
-            &["-keyout", "ca.key", "-out", "ca.pem"],
-        ]);
-        for (name, alternative) in [("server", "DNS:localhost"), ("client", "DNS:client")] {
-            let (request, pem) = (format!("{name}.csr"), format!("{name}.pem"));
-            let keyfile = format!("{name}.key");
-            this.openssl(&[&["req", "-subj", "/CN=name"], &key[..], &["-keyout", &keyfile, "-out", &request]]);
-            std::fs::write(this.0.path().join("ext"), format!("subjectAltName={alternative}\n")).unwrap();
-            this.openssl(&[
-                &["x509", "-req", "-days", "2", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"],
-                &["-in", &request, "-out", &pem, "-extfile", "ext"],
-            ]);
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.distinguished_name.push(DnType::CommonName, "authority");
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(this.file("ca.pem"), authority.pem()).unwrap();
+        for (name, host) in [("server", "localhost"), ("client", "client")] {
+            let key = KeyPair::generate().unwrap();
+            let certificate = CertificateParams::new([host.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+            std::fs::write(this.file(&format!("{name}.pem")), certificate.pem()).unwrap();
+            std::fs::write(this.file(&format!("{name}.key")), key.serialize_pem()).unwrap();
         }
         this
-    }
-
-    fn openssl(&self, args: &[&[&str]]) {
-        let output = Command::new("openssl").args(args.concat()).current_dir(self.0.path()).output().unwrap();
-        assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -47,31 +38,33 @@ impl Certificates {
         self.file(name).to_str().unwrap().to_owned()
     }
 
-    /// A server with a TLS port, or `None` where it is built without TLS.
-    fn serve(&self, folder: &Path, clients: &str) -> Option<(Server, u16)> {
-        let port = free_port();
-        let (cert, key, ca) = (self.text("server.pem"), self.text("server.key"), self.text("ca.pem"));
-        let server = Server::try_start(
-            folder,
-            &[
-                "--tls-port",
-                &port.to_string(),
-                "--tls-cert-file",
-                &cert,
-                "--tls-key-file",
-                &key,
-                "--tls-ca-cert-file",
-                &ca,
-                "--tls-auth-clients",
-                clients,
-            ],
-        )?;
-        Some((server, port))
+    /// A server with a TLS port, or `None`, and said, where it is built without TLS.
+    async fn serve(&self, binary: &ServerBinary, clients: &str) -> Option<(RealServer, u16)> {
+        let files = [("cert", "server.pem"), ("key", "server.key"), ("ca-cert", "ca.pem")];
+        let files = files.into_iter().flat_map(|(option, name)| [format!("--tls-{option}-file"), self.text(name)]);
+        let options = ServerOptions::new().args(files).args(["--tls-auth-clients", clients]);
+        loop {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let options = options.clone().args(["--tls-port", &port.to_string()]);
+            match RealServer::start(binary, &options).await {
+                Ok(server) => return Some((server, port)),
+                // Somebody else has taken the port.
+                Err(SpawnError::NoPort { .. }) => {}
+                Err(SpawnError::Ended { log, .. }) if WITHOUT_TLS.iter().any(|words| log.contains(words)) => {
+                    eprintln!("not tested: {} is built without TLS", binary.name());
+                    return None;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 }
 
+/// What servers that are built without TLS say when they are started with it: Redis, Valkey 9.
+const WITHOUT_TLS: [&str; 2] = [">>> 'tls-cert-file", "Failed finding TLS support"];
+
 async fn check(options: ConnectOptions) {
-    let connection = Client::from_options(options).connector().connect(&StreamKey::new("s").unwrap()).await.unwrap();
+    let connection = Client::from_options(options).connector().connect(&key()).await.unwrap();
     assert_eq!(connection.call(&Request::new("XLEN").arg("s")).await.unwrap(), Value::Int(0));
 }
 
@@ -82,7 +75,7 @@ async fn check_refused(options: ConnectOptions, kind: ErrorKind, words: &str) {
 async fn check_refused_as(options: ConnectOptions, kinds: &[ErrorKind], words: &str) {
     let name = options.to_string();
     let connector = Client::from_options(options);
-    let Err(error) = connector.connector().connect(&StreamKey::new("s").unwrap()).await else { panic!("{name}") };
+    let Err(error) = connector.connector().connect(&key()).await else { panic!("{name}") };
     assert!(kinds.contains(&error.kind()), "{name}: {error:?}");
     assert!(error.to_string().contains(words), "{name}: {error:?}");
 }
@@ -91,11 +84,8 @@ async fn check_refused_as(options: ConnectOptions, kinds: &[ErrorKind], words: &
 async fn encrypted_connections() {
     let certificates = Certificates::new();
     let authorities = || TlsOptions::new().authorities(Pem::file(certificates.file("ca.pem")));
-    let mut seen = 0;
-    for folder in servers() {
-        let Some((server, port)) = certificates.serve(&folder, "no") else { continue };
-        seen += 1;
-        eprintln!("TLS against {}", server.name);
+    on_every_binary(async |binary| {
+        let Some((server, port)) = certificates.serve(&binary, "no").await else { return };
         let to = |host: &str, tls: TlsOptions| ConnectOptions::tcp(host, port).tls(tls).build().unwrap();
         for protocol in ["resp2", "resp3"] {
             let ca = certificates.text("ca.pem");
@@ -113,22 +103,23 @@ async fn encrypted_connections() {
         let plain = ConnectOptions::tcp("localhost", port).build().unwrap();
         check_refused(plain, ErrorKind::Io, "does that port want TLS? then the scheme is rediss://").await;
         // A server without TLS takes the handshake for an unfinished line, unless a newline happens to be in it.
-        let encrypted = ConnectOptions::tcp("localhost", server.port).tls(authorities());
-        let encrypted = encrypted.connect_timeout(Duration::from_millis(300)).build().unwrap();
+        let encrypted = ConnectOptions::tcp("localhost", server.port()).tls(authorities());
+        let encrypted = encrypted.connect_timeout(Duration::from_secs(1)).build().unwrap();
         check_refused_as(encrypted, &[ErrorKind::Timeout, ErrorKind::Tls], "the scheme is redis://").await;
-    }
-    assert!(seen > 0 || servers().is_empty(), "none of the servers has TLS");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn servers_that_ask_for_a_certificate() {
     let certificates = Certificates::new();
-    for folder in servers() {
-        let Some((_server, port)) = certificates.serve(&folder, "yes") else { continue };
+    on_every_binary(async |binary| {
+        let Some((_server, port)) = certificates.serve(&binary, "yes").await else { return };
         let authorities = || TlsOptions::new().authorities(Pem::file(certificates.file("ca.pem")));
         let to = |tls: TlsOptions| ConnectOptions::tcp("localhost", port).tls(tls).build().unwrap();
         let file = |name: &str| Pem::file(certificates.file(name));
         check(to(authorities().client_certificate(file("client.pem"), file("client.key")))).await;
         check_refused(to(authorities()), ErrorKind::Tls, "").await;
-    }
+    })
+    .await;
 }

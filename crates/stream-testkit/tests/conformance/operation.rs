@@ -24,6 +24,8 @@ pub(crate) enum Operation {
 
 /// Ids that operations talk about: `1-0` to `8-2`.
 const IDS: u64 = 24;
+/// The one script that is not about a consumer.
+const DESTROY: &str = "destroy_group 1 KEY";
 const FIELDS: [&str; 6] = ["f", "v", "n", "17", "long-name", "a value that is a bit longer"];
 
 /// What is left out because servers of one generation differ in it.
@@ -264,10 +266,13 @@ fn scripts() -> impl Strategy<Value = Vec<String>> {
             .prop_map(|(bodies, pairs)| ("take 1 KEY", [vec![bodies.to_owned()], pairs].concat())),
         2 => letter.prop_map(|args| ("dead_letter 2 KEY DEAD", args)),
         2 => Just(("remove_consumer 1 KEY", Vec::new())),
+        2 => some_id().prop_map(|id| (DESTROY, vec![id])),
         1 => Just(("dead_letter 2 KEY DEAD", split("1-0 0"))),
     ];
-    (how, group(), consumer(), call)
-        .prop_map(|(how, group, consumer, (call, rest))| words(&format!("{how}:{call}"), [vec![group, consumer], rest]))
+    (how, group(), consumer(), call).prop_map(|(how, group, consumer, (call, rest))| {
+        let who = if call == DESTROY { vec![group] } else { vec![group, consumer] };
+        words(&format!("{how}:{call}"), [who, rest])
+    })
 }
 
 fn info() -> impl Strategy<Value = Vec<String>> {

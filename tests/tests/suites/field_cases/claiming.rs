@@ -66,7 +66,11 @@ async fn b15_the_tail_of_a_long_pending_list_is_found_behind_a_fresh_head() {
         let mut renew: Vec<String> = format!("XCLAIM {key} g alive 0").split(' ').map(str::to_owned).collect();
         renew.extend(ids[..1_200].iter().map(ToString::to_string));
         renew.push("JUSTID".to_owned());
-        let running = taking(builder(&server, &key).lease(lease).claim_every(Duration::from_millis(100)), &journal, Duration::ZERO);
+        let running = taking(
+            builder(&server, &key).lease(lease).claim_every(Duration::from_millis(100)),
+            &journal,
+            Duration::ZERO,
+        );
         eventually(Duration::from_secs(20), format!("the tail to be handled on {name}"), || async {
             server.cli(&renew).await.unwrap();
             (journal.finished() >= 100).then_some(())
@@ -138,7 +142,8 @@ async fn b20_a_claim_whose_answer_is_lost_holds_up_nobody_for_longer_than_the_le
         let journal = Journal::default();
         let client = Client::open(&proxy.url()).unwrap();
         let through = Consumer::durable(&client).stream(&key).group("g").lease(LEASE).block(Duration::from_secs(1));
-        let one = taking(through.backoff(Duration::from_millis(20), Duration::from_millis(100)), &journal, Duration::ZERO);
+        let one =
+            taking(through.backoff(Duration::from_millis(20), Duration::from_millis(100)), &journal, Duration::ZERO);
         server.until("it to be ready", || async { one.events.count("Ready") == 1 }).await;
         work_for(LEASE - Duration::from_millis(150)).await;
         proxy.cut_at("XAUTOCLAIM", Moment::BeforeReply);
@@ -164,7 +169,11 @@ async fn b27_pending_entries_without_a_body_are_cleaned_up_and_told() {
         server.until("both to be told", || async { running.stats.get().deleted_while_pending == 2 }).await;
         for id in &ids[..2] {
             let told = running.events.named("DeletedWhilePending");
-            assert_eq!(told.iter().filter(|told| told.text.contains(&format!("{id:?}"))).count(), 1, "{name}: {told:?}");
+            assert_eq!(
+                told.iter().filter(|told| told.text.contains(&format!("{id:?}"))).count(),
+                1,
+                "{name}: {told:?}"
+            );
         }
         running.stop().await;
         assert_eq!(journal.attempts_of(ids[2]), [2], "{name}");
@@ -205,11 +214,12 @@ async fn b29_an_acknowledgement_that_finds_nothing_is_a_counter_and_not_an_error
         let running = taking(builder(&server, &key), &journal, Duration::from_millis(300));
         server.until("all to run", || async { journal.starts() == 3 }).await;
         server.ask(&format!("XACK {key} g {}", ids[0])).await;
-        server.until("all to be settled", || async {
-            let stats = running.stats.get();
-            stats.acknowledged + stats.already_acknowledged == 3
-        })
-        .await;
+        server
+            .until("all to be settled", || async {
+                let stats = running.stats.get();
+                stats.acknowledged + stats.already_acknowledged == 3
+            })
+            .await;
         assert_eq!(running.stats.get().already_acknowledged, 1, "{name}");
         // The whole stream goes while handlers run: the acknowledgement is about nothing, and work goes on.
         server.publish(&key, 3).await;

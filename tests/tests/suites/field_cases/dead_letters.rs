@@ -38,7 +38,11 @@ async fn b24_a_connection_cut_around_a_dead_letter_leaves_exactly_one_in_one_ste
             let journal = Journal::default();
             let client = Client::open(&proxy.url()).unwrap();
             let running = rejecting(Consumer::durable(&client).stream(&key).group("g"), &journal);
-            server.until("the dead letter", || async { server.len(&dead).await >= 1 && server.pending(&key, "g").await == 0 }).await;
+            server
+                .until("the dead letter", || async {
+                    server.len(&dead).await >= 1 && server.pending(&key, "g").await == 0
+                })
+                .await;
             settled(&server, &key, &journal, 10).await;
             running.stop().await;
             assert_eq!(proxy.cuts(), 1, "{name}");
@@ -67,7 +71,11 @@ async fn b24_without_scripts_a_cut_between_the_two_steps_leaves_a_duplicate_and_
             let journal = Journal::default();
             let client = Client::open(&proxy.url().replace("redis://", "redis://plain:word@")).unwrap();
             let running = rejecting(Consumer::durable(&client).stream(&key).group("g"), &journal);
-            server.until("the dead letter", || async { server.len(&dead).await >= 1 && server.pending(&key, "g").await == 0 }).await;
+            server
+                .until("the dead letter", || async {
+                    server.len(&dead).await >= 1 && server.pending(&key, "g").await == 0
+                })
+                .await;
             running.stop().await;
             assert_eq!(proxy.cuts(), 1, "{name}");
             let letters = letters(&server, &dead).await;
@@ -134,7 +142,13 @@ async fn b31_what_cannot_be_decoded_is_a_dead_letter_with_its_raw_bytes_and_the_
             command
         };
         let invalid: &[u8] = b"\"\xff\xfe\x00\r\n\"";
-        for entry in [add(&[b"data", b"1"]), add(&[b"data", invalid]), add(&[b"a", b"1", b"b", b"2"]), add(&[b"data", b"{"]), add(&[b"data", b"2"])] {
+        for entry in [
+            add(&[b"data", b"1"]),
+            add(&[b"data", invalid]),
+            add(&[b"a", b"1", b"b", b"2"]),
+            add(&[b"data", b"{"]),
+            add(&[b"data", b"2"]),
+        ] {
             cli.command(&entry).await.unwrap();
         }
         let journal = Journal::default();

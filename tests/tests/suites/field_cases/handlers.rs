@@ -122,18 +122,22 @@ async fn b33_one_at_a_time_keeps_the_order_and_in_place_keeps_it_through_retries
             let journal = Journal::default();
             let seen = journal.clone();
             let retry = RetryPolicy::fixed(Duration::from_millis(30));
-            let running = start(builder(&server, &key).concurrency(1).retry(retry).retry_order(order), move |data: Data, cx: Context| {
-                let run = seen.begin(&cx);
-                async move {
-                    work_for(Duration::from_millis(1)).await;
-                    run.end();
-                    if number(&data) == 5 && cx.attempt() < 3 { Err("not yet") } else { Ok(()) }
-                }
-            });
-            server.until("all to be handled", || async {
-                journal.starts() == 102 && server.pending(&key, "g").await == 0
-            })
-            .await;
+            let running = start(
+                builder(&server, &key).concurrency(1).retry(retry).retry_order(order),
+                move |data: Data, cx: Context| {
+                    let run = seen.begin(&cx);
+                    async move {
+                        work_for(Duration::from_millis(1)).await;
+                        run.end();
+                        if number(&data) == 5 && cx.attempt() < 3 { Err("not yet") } else { Ok(()) }
+                    }
+                },
+            );
+            server
+                .until("all to be handled", || async {
+                    journal.starts() == 102 && server.pending(&key, "g").await == 0
+                })
+                .await;
             running.stop().await;
             let runs: Vec<(EntryId, u32)> = journal.runs().into_iter().map(|run| (run.id, run.attempt)).collect();
             let firsts: Vec<EntryId> = runs.iter().filter(|(_, attempt)| *attempt == 1).map(|(id, _)| *id).collect();
@@ -158,7 +162,9 @@ async fn b17_a_handler_that_blocks_its_thread_for_several_leases_runs_once() {
                 let run = seen.begin(&cx);
                 async move {
                     // Computes without a pause, off the threads of the runtime that answer for everything else.
-                    tokio::task::spawn_blocking(|| std::thread::park_timeout(Duration::from_millis(2_700))).await.unwrap();
+                    tokio::task::spawn_blocking(|| std::thread::park_timeout(Duration::from_millis(2_700)))
+                        .await
+                        .unwrap();
                     run.end();
                 }
             })

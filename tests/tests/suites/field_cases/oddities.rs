@@ -36,6 +36,7 @@ async fn talk(stream: TcpStream, read: &'static str, counts: Counts) {
         let answer = match name.as_str() {
             "XREADGROUP" => read,
             "PING" => "+PONG\r\n",
+            "XGROUP" if command[1].eq_ignore_ascii_case("CREATECONSUMER") => ":1\r\n",
             "XGROUP" | "CLIENT" | "SELECT" => "+OK\r\n",
             _ => "-ERR unknown command\r\n",
         };

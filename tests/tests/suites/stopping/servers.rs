@@ -43,7 +43,8 @@ async fn next_sees(server: &RealServer, key: &str, count: usize, attempt: u32) {
 async fn b55_a_stop_while_idle_is_immediate_and_removes_the_consumer() {
     on_each(|server| async move {
         let key = server.fresh_key("idle");
-        let consumer = taking(builder(&server, &key).block(Duration::from_secs(60)), &Journal::default(), Duration::ZERO);
+        let consumer =
+            taking(builder(&server, &key).block(Duration::from_secs(60)), &Journal::default(), Duration::ZERO);
         server.until("the consumer to be ready", || async { consumer.events.count("Ready") == 1 }).await;
         let report = stops(consumer, Duration::from_secs(1), server.name()).await;
         assert!(report.consumer_removed, "{}: {report:?}", server.name());
@@ -131,7 +132,8 @@ async fn b55_a_frozen_server_does_not_hold_up_a_stop_for_longer_than_its_last_wo
     on_each_own(ServerOptions::new(), |server| async move {
         let name = server.name().to_owned();
         let journal = Journal::default();
-        let consumer = taking(builder(&server, "orders").grace(Duration::from_secs(1)), &journal, Duration::from_millis(300));
+        let consumer =
+            taking(builder(&server, "orders").grace(Duration::from_secs(1)), &journal, Duration::from_millis(300));
         server.publish("orders", 3).await;
         server.until("all to run", || async { journal.starts() == 3 }).await;
         server.pause().await.unwrap();

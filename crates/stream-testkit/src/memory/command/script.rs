@@ -61,6 +61,7 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
         "acknowledge" => call.acknowledge(rest),
         "dead_letter" => call.dead_letter(keys.get(1).ok_or_else(broken)?, rest),
         "remove_consumer" => call.remove_consumer(),
+        "destroy_group" => call.destroy_group(),
         _ => Err(foreign()),
     }
 }
@@ -162,6 +163,19 @@ impl Call<'_> {
             self.command(&[b"XGROUP", b"DELCONSUMER", key, group, consumer])?;
         }
         Ok(Value::Int(i64::from(empty)))
+    }
+
+    /// The second argument is the id that was delivered last.
+    fn destroy_group(&mut self) -> Reply {
+        let (key, group, last) = (self.key, self.group, self.consumer);
+        self.command(&[b"XINFO", b"GROUPS", key])?;
+        let abandoned = self.db.group(key, group)?.is_some_and(|group| {
+            group.consumers.is_empty() && group.pending.is_empty() && group.last_id.to_string().as_bytes() == last
+        });
+        if abandoned {
+            self.command(&[b"XGROUP", b"DESTROY", key, group])?;
+        }
+        Ok(Value::Int(i64::from(abandoned)))
     }
 
     fn owns(&mut self, id: &Bytes) -> Result<bool, ServerError> {

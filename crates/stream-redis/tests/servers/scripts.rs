@@ -1,15 +1,17 @@
 //! The fenced steps on real servers: what each script and its fallback by plain commands does to pending lists, and under
 //! which code errors arrive.
 
-mod support;
-
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use stream_core::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
 use stream_redis::command::{PendingEntry, Script, XAutoClaim, XLen, XPending, XRange, run};
-use stream_redis::{ErrorKind, Fenced, Owner, Taken};
-use support::{Wire, on_every_server};
+use stream_redis::{Connection, ErrorKind, Fenced, Owner, Taken, Value};
+use stream_testkit::{RealServer, ServerOptions, eventually};
+
+use crate::every_server::{connect, key, ok, on_every_server};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -18,24 +20,22 @@ fn id(ms: u64) -> EntryId {
 }
 
 fn owner(consumer: &str) -> Owner {
-    Owner {
-        key: StreamKey::new("s").unwrap(),
-        group: GroupName::new("g").unwrap(),
-        consumer: ConsumerName::new(consumer).unwrap(),
-    }
+    Owner { key: key(), group: GroupName::new("g").unwrap(), consumer: ConsumerName::new(consumer).unwrap() }
 }
 
-/// Adds the entries `1-0` to `last-0` and reads them as `consumer`.
-fn deliver(wire: &Wire, last: u64, consumer: &str) {
-    wire.ok("DEL s");
-    wire.ok("XGROUP CREATE s g 0 MKSTREAM");
-    for ms in 1..=last {
-        wire.ok(&format!("XADD s {ms}-0 f v{ms}"));
-    }
-    wire.ok(&format!("XREADGROUP GROUP g {consumer} COUNT {last} STREAMS s >"));
+/// Makes the stream anew, adds the entries `1-0` to `last-0` and reads them as `consumer`. Thousands of commands, so the
+/// server runs them.
+async fn deliver(server: &RealServer, last: u64, consumer: &str) {
+    let source = "
+        redis.call('DEL', KEYS[1])
+        redis.call('XGROUP', 'CREATE', KEYS[1], 'g', '0', 'MKSTREAM')
+        for ms = 1, ARGV[1] do redis.call('XADD', KEYS[1], ms .. '-0', 'f', 'v' .. ms) end
+        return #redis.call('XREADGROUP', 'GROUP', 'g', ARGV[2], 'COUNT', ARGV[1], 'STREAMS', KEYS[1], '>')[1][2]";
+    let delivered = server.cli(&["EVAL", source, "1", "s", &last.to_string(), consumer]).await.unwrap();
+    assert_eq!(delivered, Value::Int(last as i64));
 }
 
-async fn pending(wire: &Wire) -> Vec<PendingEntry> {
+async fn pending(wire: &dyn Connection) -> Vec<PendingEntry> {
     let owner = owner("a");
     let all = XPending {
         key: owner.key,
@@ -51,7 +51,7 @@ async fn pending(wire: &Wire) -> Vec<PendingEntry> {
 }
 
 /// Holder and delivery count of an entry, `None` where it is not pending.
-async fn held(wire: &Wire, ms: u64) -> Option<(String, u64)> {
+async fn held(wire: &dyn Connection, ms: u64) -> Option<(String, u64)> {
     let row = pending(wire).await.into_iter().find(|row| row.id == id(ms))?;
     Some((row.consumer.unwrap().to_string(), row.deliveries))
 }
@@ -61,40 +61,53 @@ fn by(consumer: &str, deliveries: u64) -> (String, u64) {
 }
 
 /// Makes entries idle for this long, counts unchanged.
-fn age(wire: &Wire, consumer: &str, ms: &[u64], idle: u64) {
+async fn age(server: &RealServer, consumer: &str, ms: &[u64], idle: u64) {
     for ms in ms {
-        wire.ok(&format!("XCLAIM s g {consumer} 0 {ms}-0 IDLE {idle} JUSTID"));
+        ok(server, &format!("XCLAIM s g {consumer} 0 {ms}-0 IDLE {idle} JUSTID")).await;
     }
 }
 
-/// A fenced that this user's server has refused scripts to: the connection is left as that user.
-async fn plain(wire: &Wire) -> Fenced {
-    wire.ok("ACL SETUSER plain on nopass ~* +@all -eval -evalsha");
-    wire.ok("AUTH plain x");
-    let fenced = Fenced::new();
-    assert!(!fenced.remove_consumer(wire, &owner("nobody")).await.unwrap());
-    fenced
+/// The connection of a user who may not run scripts, and a fenced that has noticed.
+async fn plain(server: &RealServer) -> (Arc<dyn Connection>, Fenced) {
+    ok(server, "ACL SETUSER plain on nopass ~* +@all -eval -evalsha").await;
+    let (wire, fenced) = (connect(&url_of(server, "plain")).await, Fenced::new());
+    assert!(!fenced.remove_consumer(&*wire, &owner("nobody")).await.unwrap());
+    (wire, fenced)
 }
 
-/// Both ways to work: with scripts (over both protocols), and with plain commands.
-async fn both_ways(options: &[&str], test: impl AsyncFn(&Wire, &Fenced)) {
-    on_every_server(options, async |_, wire| {
-        test(&wire, &Fenced::new()).await;
-        wire.ok("HELLO 3");
-        test(&wire, &Fenced::new()).await;
-        let fenced = plain(&wire).await;
-        test(&wire, &fenced).await;
+fn url_of(server: &RealServer, user: &str) -> String {
+    format!("redis://{user}:x@{}/", server.address())
+}
+
+/// With scripts, over both protocols.
+async fn with_scripts(test: impl AsyncFn(&RealServer, &dyn Connection, &Fenced)) {
+    on_every_server(ServerOptions::new(), async |server| scripted(&server, &test).await).await;
+}
+
+/// Both ways to work: with scripts, and with plain commands.
+async fn both_ways(test: impl AsyncFn(&RealServer, &dyn Connection, &Fenced)) {
+    on_every_server(ServerOptions::new(), async |server| {
+        scripted(&server, &test).await;
+        let (wire, fenced) = plain(&server).await;
+        test(&server, &*wire, &fenced).await;
     })
     .await;
 }
 
+async fn scripted(server: &RealServer, test: impl AsyncFn(&RealServer, &dyn Connection, &Fenced)) {
+    for protocol in ["resp2", "resp3"] {
+        let wire = connect(&format!("{}?protocol={protocol}", server.url())).await;
+        test(server, &*wire, &Fenced::new()).await;
+    }
+}
+
 #[tokio::test]
 async fn renewing_touches_what_is_owned_and_names_the_rest() {
-    both_ways(&[], async |wire, fenced| {
-        deliver(wire, 6, "a");
-        age(wire, "b", &[2], 5_000);
-        age(wire, "a", &[1, 3, 5, 6], 5_000);
-        wire.ok("XACK s g 4");
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 6, "a").await;
+        age(server, "b", &[2], 5_000).await;
+        age(server, "a", &[1, 3, 5, 6], 5_000).await;
+        ok(server, "XACK s g 4").await;
         let lost = fenced.renew(wire, &owner("a"), &[id(1), id(2), id(3), id(4), id(9)], LEASE).await.unwrap();
         assert_eq!(lost, [id(2), id(4), id(9)]);
         for row in pending(wire).await {
@@ -109,8 +122,8 @@ async fn renewing_touches_what_is_owned_and_names_the_rest() {
 
 #[tokio::test]
 async fn other_pending_entries_of_the_same_consumer_hide_nothing() {
-    both_ways(&[], async |wire, fenced| {
-        deliver(wire, 1500, "a");
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 1500, "a").await;
         let wanted = [id(1), id(2), id(700), id(1499), id(1500)];
         assert_eq!(fenced.renew(wire, &owner("a"), &wanted, LEASE).await.unwrap(), []);
         assert_eq!(fenced.acknowledge(wire, &owner("a"), &wanted, LEASE).await.unwrap(), []);
@@ -122,8 +135,8 @@ async fn other_pending_entries_of_the_same_consumer_hide_nothing() {
 
 #[tokio::test]
 async fn thousands_of_ids_are_more_than_lua_passes_on_at_once() {
-    both_ways(&[], async |wire, fenced| {
-        deliver(wire, 9000, "a");
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 9000, "a").await;
         let ids: Vec<_> = (1..=9001).map(id).collect();
         assert_eq!(fenced.renew(wire, &owner("a"), &ids, LEASE).await.unwrap(), [id(9001)]);
         assert_eq!(fenced.acknowledge(wire, &owner("a"), &ids, LEASE).await.unwrap(), [id(9001)]);
@@ -134,9 +147,9 @@ async fn thousands_of_ids_are_more_than_lua_passes_on_at_once() {
 
 #[tokio::test]
 async fn what_is_handed_back_is_claimed_at_once_with_its_count() {
-    both_ways(&[], async |wire, fenced| {
-        deliver(wire, 3, "a");
-        age(wire, "b", &[2], 0);
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 3, "a").await;
+        age(server, "b", &[2], 0).await;
         assert_eq!(fenced.hand_back(wire, &owner("a"), &[(id(1), 0), (id(2), 9), (id(3), 4)]).await.unwrap(), 2);
         assert_eq!(held(wire, 1).await, Some(by("a", 0)));
         assert_eq!(held(wire, 2).await, Some(by("b", 1)));
@@ -158,12 +171,12 @@ async fn what_is_handed_back_is_claimed_at_once_with_its_count() {
 
 #[tokio::test]
 async fn taking_counts_exactly_and_tells_lost_and_deleted_apart() {
-    both_ways(&[], async |wire, fenced| {
+    both_ways(async |server, wire, fenced| {
         for bodies in [true, false] {
-            deliver(wire, 5, "a");
-            age(wire, "b", &[2], 0);
-            wire.ok("XACK s g 3");
-            wire.ok("XDEL s 4");
+            deliver(server, 5, "a").await;
+            age(server, "b", &[2], 0).await;
+            ok(server, "XACK s g 3").await;
+            ok(server, "XDEL s 4").await;
             let entries = [(id(5), 7), (id(1), 2), (id(2), 2), (id(3), 2), (id(4), 2)];
             let taken = fenced.take(wire, &owner("a"), &entries, bodies, LEASE).await.unwrap();
             let owned = |ms| {
@@ -180,9 +193,9 @@ async fn taking_counts_exactly_and_tells_lost_and_deleted_apart() {
 
 #[tokio::test]
 async fn acknowledging_leaves_alone_what_another_owns() {
-    both_ways(&[], async |wire, fenced| {
-        deliver(wire, 4, "a");
-        age(wire, "b", &[2], 0);
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 4, "a").await;
+        age(server, "b", &[2], 0).await;
         let lost = fenced.acknowledge(wire, &owner("a"), &[id(3), id(2), id(1), id(8)], LEASE).await.unwrap();
         assert_eq!(lost, [id(2), id(8)]);
         let left: Vec<_> = pending(wire).await.into_iter().map(|row| row.id).collect();
@@ -193,10 +206,10 @@ async fn acknowledging_leaves_alone_what_another_owns() {
 
 #[tokio::test]
 async fn a_dead_letter_is_written_before_the_entry_is_acknowledged() {
-    both_ways(&[], async |wire, fenced| {
-        wire.ok("DEL dead");
-        deliver(wire, 3, "a");
-        age(wire, "b", &[2], 0);
+    both_ways(async |server, wire, fenced| {
+        ok(server, "DEL dead").await;
+        deliver(server, 3, "a").await;
+        age(server, "b", &[2], 0).await;
         let target = StreamKey::new("dead").unwrap();
         let pair = |name: &'static str, value: &'static [u8]| (Bytes::from(name), Bytes::from(value));
         let fields = [pair("z", b"1"), pair("a", b"\xff\r\n"), pair("z", b""), pair("", b"2")];
@@ -209,7 +222,7 @@ async fn a_dead_letter_is_written_before_the_entry_is_acknowledged() {
         assert_eq!(run(wire, &XLen { key: target.clone() }).await.unwrap(), 1);
         assert_eq!(held(wire, 2).await, Some(by("b", 1)));
 
-        wire.ok("SET word x");
+        ok(server, "SET word x").await;
         let word = StreamKey::new("word").unwrap();
         let error = fenced.dead_letter(wire, &owner("a"), id(3), &word, None, &fields).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
@@ -220,9 +233,9 @@ async fn a_dead_letter_is_written_before_the_entry_is_acknowledged() {
 
 #[tokio::test]
 async fn dead_letters_are_bounded_on_request_and_may_have_many_fields() {
-    both_ways(&[], async |wire, fenced| {
-        wire.ok("DEL dead many");
-        deliver(wire, 502, "a");
+    both_ways(async |server, wire, fenced| {
+        ok(server, "DEL dead many").await;
+        deliver(server, 502, "a").await;
         let (target, many) = (StreamKey::new("dead").unwrap(), StreamKey::new("many").unwrap());
         let field = [(Bytes::from("f"), Bytes::from("v"))];
         for ms in 1..=500 {
@@ -242,49 +255,67 @@ async fn dead_letters_are_bounded_on_request_and_may_have_many_fields() {
 
 #[tokio::test]
 async fn a_full_server_refuses_dead_letters_and_loses_nothing() {
-    both_ways(&[], async |wire, fenced| {
-        deliver(wire, 2, "a");
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 2, "a").await;
         // The first call brings the script, so that both ways of sending one are tried on a full server.
         let target = StreamKey::new("dead").unwrap();
         let field = [(Bytes::from("f"), Bytes::from("v"))];
         fenced.dead_letter(wire, &owner("a"), id(1), &target, None, &field).await.unwrap().unwrap();
         for flush in [false, true] {
             if flush {
-                wire.ok("SCRIPT FLUSH");
+                ok(server, "SCRIPT FLUSH").await;
             }
-            wire.ok("CONFIG SET maxmemory 1");
+            ok(server, "CONFIG SET maxmemory 1").await;
             let error = fenced.dead_letter(wire, &owner("a"), id(2), &target, None, &field).await.unwrap_err();
             assert_eq!((error.code(), error.kind()), (Some("OOM"), ErrorKind::Busy), "{error}");
             // What frees memory goes on.
             assert_eq!(fenced.renew(wire, &owner("a"), &[id(2)], LEASE).await.unwrap(), []);
-            wire.ok("CONFIG SET maxmemory 0");
+            ok(server, "CONFIG SET maxmemory 0").await;
             assert_eq!(held(wire, 2).await, Some(by("a", 1)));
         }
-        wire.ok("CONFIG SET maxmemory 1");
+        ok(server, "CONFIG SET maxmemory 1").await;
         assert_eq!(fenced.acknowledge(wire, &owner("a"), &[id(2)], LEASE).await.unwrap(), []);
-        wire.ok("CONFIG SET maxmemory 0");
+        ok(server, "CONFIG SET maxmemory 0").await;
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_consumer_is_removed_only_when_it_holds_nothing() {
-    on_every_server(&[], async |_, wire| {
-        let fenced = Fenced::new();
-        deliver(&wire, 1, "a");
-        wire.ok("XGROUP CREATECONSUMER s g b");
-        assert!(!fenced.remove_consumer(&wire, &owner("a")).await.unwrap());
-        assert!(fenced.remove_consumer(&wire, &owner("b")).await.unwrap());
-        assert!(!fenced.remove_consumer(&wire, &owner("b")).await.unwrap());
-        assert_eq!(held(&wire, 1).await, Some(by("a", 1)));
-        wire.ok("XACK s g 1");
-        assert!(fenced.remove_consumer(&wire, &owner("a")).await.unwrap());
+    with_scripts(async |server, wire, fenced| {
+        deliver(server, 1, "a").await;
+        ok(server, "XGROUP CREATECONSUMER s g b").await;
+        assert!(!fenced.remove_consumer(wire, &owner("a")).await.unwrap());
+        assert!(fenced.remove_consumer(wire, &owner("b")).await.unwrap());
+        assert!(!fenced.remove_consumer(wire, &owner("b")).await.unwrap());
+        assert_eq!(held(wire, 1).await, Some(by("a", 1)));
+        ok(server, "XACK s g 1").await;
+        assert!(fenced.remove_consumer(wire, &owner("a")).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_group_is_destroyed_only_when_it_is_as_it_was_seen_and_nobody_uses_it() {
+    with_scripts(async |server, wire, fenced| {
+        let owner = owner("a");
+        let destroy = |last| fenced.destroy_group(wire, &owner.key, &owner.group, id(last));
+        deliver(server, 2, "a").await;
+        assert!(!destroy(2).await.unwrap());
+        ok(server, "XACK s g 1 2").await;
+        assert!(!destroy(2).await.unwrap());
+        ok(server, "XGROUP DELCONSUMER s g a").await;
+        assert!(!destroy(1).await.unwrap());
+        assert!(destroy(2).await.unwrap());
+        assert!(!destroy(2).await.unwrap());
+        ok(server, "DEL s").await;
+        assert_eq!(destroy(2).await.unwrap_err().kind(), ErrorKind::Missing);
     })
     .await;
 }
 
 /// Runs every step and returns its error.
-async fn errors(wire: &Wire, fenced: &Fenced) -> Vec<stream_redis::Error> {
+async fn errors(wire: &dyn Connection, fenced: &Fenced) -> Vec<stream_redis::Error> {
     let owner = owner("a");
     let (one, field) = ([id(1)], [(Bytes::from("f"), Bytes::from("v"))]);
     let target = StreamKey::new("dead").unwrap();
@@ -300,79 +331,76 @@ async fn errors(wire: &Wire, fenced: &Fenced) -> Vec<stream_redis::Error> {
 
 #[tokio::test]
 async fn a_missing_stream_or_group_and_a_wrong_type_keep_their_codes() {
-    both_ways(&[], async |wire, fenced| {
-        wire.ok("DEL s dead");
+    both_ways(async |server, wire, fenced| {
+        ok(server, "DEL s dead").await;
         for error in errors(wire, fenced).await {
             assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
         }
-        wire.ok("XADD s 1-0 f v");
+        ok(server, "XADD s 1-0 f v").await;
         for error in errors(wire, fenced).await {
             assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
         }
-        wire.ok("SET s x");
+        ok(server, "SET s x").await;
         for error in errors(wire, fenced).await {
             assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         }
-        assert_eq!(wire.ok("EXISTS dead"), stream_redis::Value::Int(0));
+        assert_eq!(ok(server, "EXISTS dead").await, Value::Int(0));
     })
     .await;
 }
 
 #[tokio::test]
 async fn removing_a_consumer_of_nothing_is_a_missing_group() {
-    on_every_server(&[], async |_, wire| {
-        let fenced = Fenced::new();
-        assert_eq!(fenced.remove_consumer(&wire, &owner("a")).await.unwrap_err().kind(), ErrorKind::Missing);
-        wire.ok("XADD s 1-0 f v");
-        assert_eq!(fenced.remove_consumer(&wire, &owner("a")).await.unwrap_err().kind(), ErrorKind::Missing);
+    with_scripts(async |server, wire, fenced| {
+        ok(server, "DEL s").await;
+        assert_eq!(fenced.remove_consumer(wire, &owner("a")).await.unwrap_err().kind(), ErrorKind::Missing);
+        ok(server, "XADD s 1-0 f v").await;
+        assert_eq!(fenced.remove_consumer(wire, &owner("a")).await.unwrap_err().kind(), ErrorKind::Missing);
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_replica_refuses_every_step_under_its_own_code() {
-    both_ways(&[], async |wire, fenced| {
-        deliver(wire, 1, "a");
-        wire.ok("REPLICAOF 127.0.0.1 1");
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 1, "a").await;
+        ok(server, "REPLICAOF 127.0.0.1 1").await;
         for error in errors(wire, fenced).await {
             assert_eq!((error.code(), error.kind()), (Some("READONLY"), ErrorKind::Moved), "{error}");
         }
-        wire.ok("REPLICAOF NO ONE");
+        ok(server, "REPLICAOF NO ONE").await;
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_missing_permission_inside_a_script_is_told() {
-    on_every_server(&[], async |server, wire| {
-        deliver(&wire, 1, "a");
-        wire.ok("ACL SETUSER half on nopass ~* +@all -xclaim -xack");
-        wire.ok("AUTH half x");
-        let error = Fenced::new().renew(&wire, &owner("a"), &[id(1)], LEASE).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NoPermission, "{}: {error}", server.name);
+    on_every_server(ServerOptions::new(), async |server| {
+        deliver(&server, 1, "a").await;
+        ok(&server, "ACL SETUSER half on nopass ~* +@all -xclaim -xack").await;
+        let wire = connect(&url_of(&server, "half")).await;
+        let error = Fenced::new().renew(&*wire, &owner("a"), &[id(1)], LEASE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoPermission, "{error}");
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_dead_letter_in_another_slot_is_written_in_two_steps() {
-    on_every_server(&["--cluster-enabled", "yes"], async |_, wire| {
-        for slots in (0..16384).collect::<Vec<_>>().chunks(4096) {
-            let slots: Vec<_> = slots.iter().map(ToString::to_string).collect();
-            wire.ok(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
-        }
+    on_every_server(ServerOptions::new().args(["--cluster-enabled", "yes"]), async |server| {
+        let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+        ok(&server, &format!("CLUSTER ADDSLOTS {}", slots.join(" "))).await;
         // The node says that the cluster is up at its next heartbeat.
-        while wire.raw("EXISTS s").is_err() {
-            std::thread::yield_now();
-        }
-        deliver(&wire, 2, "a");
-        let fenced = Fenced::new();
+        eventually(Duration::from_secs(30), "the cluster to be up", || server.cli(&["EXISTS", "s"]).map(Result::ok))
+            .await;
+        deliver(&server, 2, "a").await;
+        let (wire, fenced) = (connect(&server.url()).await, Fenced::new());
         let field = [(Bytes::from("f"), Bytes::from("v"))];
         for (ms, target) in [(1, "dead"), (2, "{s}:dead")] {
             let target = StreamKey::new(target).unwrap();
-            fenced.dead_letter(&wire, &owner("a"), id(ms), &target, None, &field).await.unwrap().unwrap();
-            assert_eq!(run(&wire, &XLen { key: target }).await.unwrap(), 1);
-            assert_eq!(held(&wire, ms).await, None);
+            fenced.dead_letter(&*wire, &owner("a"), id(ms), &target, None, &field).await.unwrap().unwrap();
+            assert_eq!(run(&*wire, &XLen { key: target }).await.unwrap(), 1);
+            assert_eq!(held(&*wire, ms).await, None);
         }
     })
     .await;
@@ -380,9 +408,9 @@ async fn a_dead_letter_in_another_slot_is_written_in_two_steps() {
 
 #[tokio::test]
 async fn the_servers_digest_of_each_script_is_ours() {
-    on_every_server(&[], async |_, wire| {
+    on_every_server(ServerOptions::new(), async |server| {
         for script in Script::all() {
-            let sha = wire.raw_parts(&[b"SCRIPT", b"LOAD", script.source().as_bytes()]).unwrap();
+            let sha = server.cli(&["SCRIPT", "LOAD", script.source()]).await.unwrap();
             assert_eq!(sha.as_bytes(), Some(script.sha().as_bytes()), "{}", script.name());
         }
     })

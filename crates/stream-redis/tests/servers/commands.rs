@@ -1,22 +1,18 @@
 //! Every command on every real server, over both protocols: the decoders accept what the servers send.
 
-mod support;
-
 use std::time::Duration;
 
 use bytes::Bytes;
-use stream_core::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
-use stream_redis::ErrorKind;
+use stream_core::{ConsumerName, Entry, EntryId, GroupName};
 use stream_redis::command::{
     Exists, KeyType, Ping, Precision, Time, Trim, TrimTo, XAck, XAdd, XAutoClaim, XClaim, XDel, XGroupCreate,
     XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XGroupSetId, XInfoConsumers, XInfoGroups, XInfoStream,
     XLen, XPending, XPendingSummary, XRange, XTrim, run,
 };
-use support::{Server, Wire, on_every_server};
+use stream_redis::{Connection, ErrorKind};
+use stream_testkit::{RealServer, ServerOptions, ServerVersion};
 
-fn key() -> StreamKey {
-    StreamKey::new("s").unwrap()
-}
+use crate::every_server::{connect, key, ok, on_every_server};
 
 fn group() -> GroupName {
     GroupName::new("g").unwrap()
@@ -31,12 +27,13 @@ fn id(ms: u64) -> EntryId {
 }
 
 /// Runs the test over RESP2 and over RESP3.
-async fn both_protocols(test: impl AsyncFn(&Server, &Wire)) {
-    on_every_server(&[], async |server, wire| {
-        test(server, &wire).await;
-        wire.ok("FLUSHALL");
-        wire.ok("HELLO 3");
-        test(server, &wire).await;
+async fn both_protocols(test: impl AsyncFn(&RealServer, &dyn Connection)) {
+    on_every_server(ServerOptions::new(), async |server| {
+        for protocol in ["resp2", "resp3"] {
+            ok(&server, "FLUSHALL").await;
+            let wire = connect(&format!("{}?protocol={protocol}", server.url())).await;
+            test(&server, &*wire).await;
+        }
     })
     .await;
 }
@@ -46,14 +43,14 @@ fn create() -> XGroupCreate {
 }
 
 /// A stream of `1-0` to `last-0` that a group has delivered to `a`.
-async fn deliver(wire: &Wire, last: u64) {
+async fn deliver(server: &RealServer, wire: &dyn Connection, last: u64) {
     run(wire, &create()).await.unwrap();
     for ms in 1..=last {
         let fields = vec![(Bytes::from("f"), Bytes::from("v")), (Bytes::from("f"), Bytes::new())];
         let add = XAdd { id: Some(id(ms)), ..XAdd::new(key(), fields) };
         assert_eq!(run(wire, &add).await.unwrap(), Some(id(ms)));
     }
-    wire.ok("XREADGROUP GROUP g a STREAMS s >");
+    ok(server, "XREADGROUP GROUP g a STREAMS s >").await;
 }
 
 fn entry(ms: u64) -> Entry {
@@ -86,18 +83,18 @@ fn auto_claim(just_id: bool) -> XAutoClaim {
 }
 
 /// Redis 6.2 knows neither the lag nor deleted ids.
-fn is_old(server: &Server) -> bool {
-    server.name == "redis-6.2"
+fn is_old(server: &RealServer) -> bool {
+    server.version() < ServerVersion::new(7, 0, 0)
 }
 
 #[tokio::test]
 async fn the_server_and_its_keys() {
-    both_protocols(async |_, wire| {
+    both_protocols(async |server, wire| {
         run(wire, &Ping).await.unwrap();
         assert!(run(wire, &Time).await.unwrap() > Duration::from_secs(1_700_000_000));
         assert!(!run(wire, &Exists { key: key() }).await.unwrap());
         assert_eq!(run(wire, &KeyType { key: key() }).await.unwrap(), None);
-        deliver(wire, 1).await;
+        deliver(server, wire, 1).await;
         assert!(run(wire, &Exists { key: key() }).await.unwrap());
         assert_eq!(run(wire, &KeyType { key: key() }).await.unwrap().as_deref(), Some("stream"));
     })
@@ -106,11 +103,11 @@ async fn the_server_and_its_keys() {
 
 #[tokio::test]
 async fn entries_are_added_listed_deleted_and_trimmed() {
-    both_protocols(async |_, wire| {
+    both_protocols(async |server, wire| {
         let fields = vec![(Bytes::from("f"), Bytes::from("v"))];
         let none = XAdd { no_make: true, ..XAdd::new(key(), fields.clone()) };
         assert_eq!(run(wire, &none).await.unwrap(), None);
-        deliver(wire, 5).await;
+        deliver(server, wire, 5).await;
         let range = XRange { key: key(), from: id(2), to: id(4), count: 2 };
         assert_eq!(run(wire, &range).await.unwrap(), [entry(2), entry(3)]);
         assert_eq!(run(wire, &XRange { count: 0, ..range.clone() }).await.unwrap(), []);
@@ -129,7 +126,7 @@ async fn entries_are_added_listed_deleted_and_trimmed() {
 #[tokio::test]
 async fn groups_and_consumers_come_and_go() {
     both_protocols(async |server, wire| {
-        deliver(wire, 3).await;
+        deliver(server, wire, 3).await;
         assert_eq!(run(wire, &create()).await.unwrap_err().kind(), ErrorKind::GroupExists);
         let set = XGroupSetId { key: key(), group: group(), last_delivered: id(2), entries_read: None };
         run(wire, &set).await.unwrap();
@@ -152,7 +149,7 @@ async fn groups_and_consumers_come_and_go() {
 #[tokio::test]
 async fn pending_entries_are_listed_claimed_and_acknowledged() {
     both_protocols(async |server, wire| {
-        deliver(wire, 4).await;
+        deliver(server, wire, 4).await;
         let rows = run(wire, &pending()).await.unwrap();
         assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [id(1), id(2), id(3), id(4)]);
         assert!(
@@ -189,7 +186,7 @@ async fn pending_entries_are_listed_claimed_and_acknowledged() {
         assert_eq!(run(wire, &ack).await.unwrap(), total);
         let summary = run(wire, &XPendingSummary { key: key(), group: group() }).await.unwrap();
         assert_eq!((summary.total, summary.first, summary.last, summary.consumers), (0, None, None, vec![]));
-        wire.ok("DEL s");
+        ok(server, "DEL s").await;
         assert_eq!(run(wire, &ack).await.unwrap(), 0);
         assert_eq!(run(wire, &pending()).await.unwrap_err().kind(), ErrorKind::Missing);
     })
@@ -202,7 +199,7 @@ async fn streams_groups_and_consumers_are_described() {
         let (stream, groups) = (XInfoStream { key: key() }, XInfoGroups { key: key() });
         assert_eq!(run(wire, &stream).await.unwrap_err().kind(), ErrorKind::Missing);
         assert_eq!(run(wire, &groups).await.unwrap_err().kind(), ErrorKind::Missing);
-        deliver(wire, 3).await;
+        deliver(server, wire, 3).await;
         run(wire, &XDel { key: key(), ids: vec![id(1)] }).await.unwrap();
         let known = |number| (!is_old(server)).then_some(number);
         let got = run(wire, &stream).await.unwrap();
@@ -218,7 +215,7 @@ async fn streams_groups_and_consumers_are_described() {
         let names: Vec<_> = got.iter().map(|info| (info.name.to_string(), info.pending)).collect();
         assert_eq!(names, [("a".to_owned(), 3), ("b".to_owned(), 0)]);
         // Since Redis 7.2 the time since the last delivery is told apart; `b` never had one.
-        let tells = !["redis-6.2", "redis-7.0"].contains(&server.name.as_str());
+        let tells = server.version() >= ServerVersion::new(7, 2, 0);
         assert_eq!((got[0].inactive.is_some(), got[1].inactive), (tells, None));
 
         run(wire, &XTrim { key: key(), trim: Trim { to: TrimTo::MaxLen(0), precision: Precision::Exact } })

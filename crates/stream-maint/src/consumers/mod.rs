@@ -1,0 +1,160 @@
+//! [`ConsumerCleaner`]: removes consumers that are dead and hold nothing.
+//!
+//! What must stay true: a consumer that holds entries is never removed, since that would destroy them for good; whether it
+//! does is checked in the same step as the removal. Whoever wants the entries of a dead consumer claims them, as every
+//! running consumer of the group does by itself; after that it holds nothing and the next run removes it.
+
+use stream_core::{ConsumerAction, ConsumerName, ConsumerPolicy, ConsumerState, GroupName, NameError, StreamKey};
+use stream_redis::command::{ConsumerInfo, XInfoConsumers};
+use stream_redis::{Client, Error, ErrorKind, Fenced, Owner};
+
+use crate::link::Link;
+
+/// Removes the dead consumers of one group.
+///
+/// Names of consumers are for ever: a process that starts under a new name each time, and is killed rather than stopped,
+/// leaves one behind each time.
+///
+/// ```
+/// use stream_core::{ConsumerAction, ConsumerPolicy};
+/// use stream_maint::ConsumerCleaner;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::time::pause();
+/// # let server = stream_testkit::MemoryServer::new();
+/// # server.add("orders", [("item", "1")]);
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "lost-pod", "STREAMS", "orders", ">"])?;
+/// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+/// # let client = server.client();
+/// let policy = ConsumerPolicy::default(); // dead after a day
+/// let mut cleaner = ConsumerCleaner::new(&client, "orders", "billing", policy)?;
+/// for (name, action) in cleaner.plan().await? {
+///     println!("{name}: {action:?}"); // lost-pod: ClaimFirst, old-pod: Remove
+/// }
+/// let report = cleaner.run().await?;
+/// assert_eq!((report.removed.len(), report.claim_first.len()), (1, 1));
+/// # assert_eq!(server.consumers("orders", "billing"), ["lost-pod"]);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct ConsumerCleaner {
+    link: Link,
+    group: GroupName,
+    policy: ConsumerPolicy,
+    own: Option<ConsumerName>,
+    fenced: Fenced,
+}
+
+/// What became of the consumers of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ConsumerReport {
+    /// Removed; they held nothing.
+    pub removed: Vec<ConsumerName>,
+    /// Dead, but entries are pending for them that nobody has claimed yet: they are still there.
+    pub claim_first: Vec<ConsumerName>,
+    /// Were to be removed, but had come back, or were gone, when it came to it; all of them where the server allows no
+    /// scripts, without which a removal cannot be made safe.
+    pub spared: Vec<ConsumerName>,
+    /// Consumers that were left alone.
+    pub kept: u64,
+}
+
+impl ConsumerCleaner {
+    /// A cleaner of the group `group` of the stream `stream`. Connects to nothing yet.
+    ///
+    /// The idle time of the policy must be longer than the BLOCK period of the group's consumers, at least several times.
+    /// Before Redis 7.2 a consumer that waits on a quiet stream looks idle; one that is removed then holds nothing, loses
+    /// nothing, and is there again with its next entry, and the one that was active last always stays.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when a name is empty.
+    pub fn new(
+        client: &Client,
+        stream: impl AsRef<[u8]>,
+        group: impl AsRef<[u8]>,
+        policy: ConsumerPolicy,
+    ) -> Result<Self, Error> {
+        let stream = StreamKey::new(stream).map_err(config)?;
+        let group = GroupName::new(group).map_err(config)?;
+        Ok(Self { link: Link::new(client, stream), group, policy, own: None, fenced: Fenced::new() })
+    }
+
+    /// Never removes this consumer: that of the process that cleans up.
+    #[must_use]
+    pub fn own(mut self, consumer: ConsumerName) -> Self {
+        self.own = Some(consumer);
+        self
+    }
+
+    /// What would become of each consumer now; nothing where there is no such stream or group. Changes nothing.
+    ///
+    /// # Errors
+    /// Of the connection or the server. Needs `XINFO`.
+    pub async fn plan(&mut self) -> Result<Vec<(ConsumerName, ConsumerAction)>, Error> {
+        let command = XInfoConsumers { key: self.link.key().clone(), group: self.group.clone() };
+        let infos = match self.link.run(&command).await {
+            Err(error) if error.kind() == ErrorKind::Missing => return Ok(Vec::new()),
+            infos => infos?,
+        };
+        // Only servers that count asking for entries as activity tell the time since the last delivery apart from it.
+        let polls_count = infos.iter().any(|info| info.inactive.is_some());
+        let states: Vec<_> = infos.into_iter().map(state).collect();
+        Ok(self.policy.plan(&states, self.own.as_ref(), polls_count))
+    }
+
+    /// Removes what can be removed now.
+    ///
+    /// # Errors
+    /// Those of [`plan`](Self::plan), or the script is refused for another reason than that scripts are not allowed. What
+    /// was removed until then is removed.
+    pub async fn run(&mut self) -> Result<ConsumerReport, Error> {
+        let plan = self.plan().await?;
+        self.carry_out(&plan).await
+    }
+
+    /// Carries out a plan that was made before. That it is old does no harm: each removal checks that the consumer still
+    /// holds nothing, in the same step.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub async fn carry_out(&mut self, plan: &[(ConsumerName, ConsumerAction)]) -> Result<ConsumerReport, Error> {
+        let mut report = ConsumerReport::default();
+        for (name, action) in plan {
+            match action {
+                ConsumerAction::Remove if self.remove(name).await? => report.removed.push(name.clone()),
+                ConsumerAction::Remove => report.spared.push(name.clone()),
+                ConsumerAction::ClaimFirst => report.claim_first.push(name.clone()),
+                _ => report.kept += 1,
+            }
+        }
+        if !report.removed.is_empty() {
+            let removed = report.removed.len();
+            tracing::info!(stream = %self.link.key(), group = %self.group, removed, "removed dead consumers");
+        }
+        Ok(report)
+    }
+
+    async fn remove(&mut self, consumer: &ConsumerName) -> Result<bool, Error> {
+        let key = self.link.key().clone();
+        let owner = Owner { key, group: self.group.clone(), consumer: consumer.clone() };
+        let connection = self.link.connection().await?;
+        let removed = self.fenced.remove_consumer(&*connection, &owner).await;
+        match self.link.noted(removed) {
+            Err(error) if error.kind() == ErrorKind::Missing => Ok(false),
+            removed => removed,
+        }
+    }
+}
+
+fn state(info: ConsumerInfo) -> ConsumerState {
+    ConsumerState { name: info.name, pending: info.pending, idle: info.idle }
+}
+
+fn config(error: NameError) -> Error {
+    Error::new(ErrorKind::Config, "a name given to the clean-up of consumers is refused").with_source(error)
+}

@@ -1,0 +1,128 @@
+//! [`GroupCleaner`]: removes groups that were abandoned.
+//!
+//! What must stay true: a group goes only when its name says that it may, nobody reads it, nothing is pending, it has been
+//! read before and has not moved for long; and all of that is checked again in the same step as the removal. Destroying a
+//! group destroys its place in the stream, and nothing tells afterwards where that was.
+
+use stream_core::{GroupAction, GroupName, GroupPolicy, GroupWatch, NameError, StreamKey};
+use stream_redis::{Client, Error, ErrorKind, Fenced};
+
+use crate::link::Link;
+use crate::look::Look;
+
+/// Removes the abandoned groups of one stream.
+///
+/// No server says since when a group has not changed, so it is watched: nothing is removed before this cleaner has seen
+/// the group unchanged for the time of the policy. Keep the cleaner and run it again and again; one that is made anew for
+/// each run removes nothing.
+///
+/// Servers before Redis 7.2 do not list a consumer that waits and was never given an entry, so that a group which is read
+/// looks abandoned. Consumers of this library make themselves known when they start and are safe; do not let the pattern
+/// match groups of other clients there.
+///
+/// ```
+/// use std::time::Duration;
+/// use stream_core::{GroupPolicy, NamePattern};
+/// use stream_maint::GroupCleaner;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::time::pause();
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let id = server.add("events", [("n", "1")]).to_string();
+/// # server.command(["XGROUP", "CREATE", "events", "preview-7", &id])?;
+/// # server.command(["XGROUP", "CREATE", "events", "billing", &id])?;
+/// # let client = server.client();
+/// let policy = GroupPolicy::new(NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+/// let mut cleaner = GroupCleaner::new(&client, "events", policy)?;
+/// assert!(cleaner.run().await?.removed.is_empty()); // seen for the first time
+/// # tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+/// // a day later
+/// let report = cleaner.run().await?;
+/// assert_eq!(report.removed[0].to_string(), "preview-7");
+/// # assert_eq!(server.groups("events"), ["billing"]);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct GroupCleaner {
+    link: Link,
+    policy: GroupPolicy,
+    watch: GroupWatch,
+    fenced: Fenced,
+}
+
+/// What became of the groups of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct GroupReport {
+    /// Removed.
+    pub removed: Vec<GroupName>,
+    /// Were to be removed, but were in use again, or gone, when it came to it; all of them where the server allows no
+    /// scripts, without which a removal cannot be made safe.
+    pub spared: Vec<GroupName>,
+    /// Groups that were left alone.
+    pub kept: u64,
+}
+
+impl GroupCleaner {
+    /// A cleaner of the groups of the stream `stream`. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when the name is empty.
+    pub fn new(client: &Client, stream: impl AsRef<[u8]>, policy: GroupPolicy) -> Result<Self, Error> {
+        let stream = StreamKey::new(stream).map_err(|error: NameError| {
+            Error::new(ErrorKind::Config, "the name of the stream is refused").with_source(error)
+        })?;
+        Ok(Self { link: Link::new(client, stream), policy, watch: GroupWatch::new(), fenced: Fenced::new() })
+    }
+
+    /// What would become of each group now; nothing where there is no stream. Changes nothing on the server, and counts as
+    /// having seen the groups.
+    ///
+    /// # Errors
+    /// Of the connection or the server. Needs `XINFO`, `XPENDING` and `TIME`.
+    pub async fn plan(&mut self) -> Result<Vec<(GroupName, GroupAction)>, Error> {
+        let Some(mut look) = Look::at(&mut self.link).await? else { return Ok(Vec::new()) };
+        self.watch.observe(&mut look.state.groups, look.state.now_ms);
+        Ok(self.policy.plan(&look.state.groups))
+    }
+
+    /// Removes what can be removed now.
+    ///
+    /// # Errors
+    /// Those of [`plan`](Self::plan), or the script is refused for another reason than that scripts are not allowed. What
+    /// was removed until then is removed.
+    pub async fn run(&mut self) -> Result<GroupReport, Error> {
+        let plan = self.plan().await?;
+        self.carry_out(&plan).await
+    }
+
+    /// Carries out a plan that was made before. That it is old does no harm: each removal checks that nobody reads the
+    /// group, that nothing is pending and that it has not moved, in the same step.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub async fn carry_out(&mut self, plan: &[(GroupName, GroupAction)]) -> Result<GroupReport, Error> {
+        let mut report = GroupReport::default();
+        for (group, action) in plan {
+            let &GroupAction::Remove { last_delivered } = action else {
+                report.kept += 1;
+                continue;
+            };
+            let key = self.link.key().clone();
+            let connection = self.link.connection().await?;
+            let destroyed = self.fenced.destroy_group(&*connection, &key, group, last_delivered).await;
+            match self.link.noted(destroyed) {
+                Ok(true) => {
+                    tracing::info!(stream = %key, %group, %last_delivered, "removed an abandoned group");
+                    report.removed.push(group.clone());
+                }
+                Ok(false) => report.spared.push(group.clone()),
+                Err(error) if error.kind() == ErrorKind::Missing => report.spared.push(group.clone()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,173 @@
+//! [`TrimmerBuilder`]: what a [`Trimmer`] is told, and what it refuses.
+
+use std::time::Duration;
+
+use stream_core::{GroupName, GroupWatch, NameError, StreamKey, TrimPolicy};
+use stream_redis::{Client, Error, ErrorKind};
+
+use super::{Readers, Trimmer};
+use crate::link::Link;
+
+const DEFAULT_EVERY: Duration = Duration::from_mins(1);
+/// What shorter pacing is raised to.
+const LEAST_EVERY: Duration = Duration::from_secs(1);
+
+/// Describes a [`Trimmer`]; made by [`Trimmer::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use stream_core::{NamePattern, TrimPolicy};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = stream_testkit::MemoryServer::new().client();
+/// let trimmer = stream_maint::Trimmer::builder(&client)
+///     .stream("events")
+///     .policy(
+///         TrimPolicy::new()
+///             .older_than(Duration::from_secs(3600)) // keep an hour even when all have finished it
+///             .exclude_stale(NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600)), // loses their entries
+///     )
+///     .protect("reports") // will be created later, and then wants everything
+///     .trim_every(Duration::from_secs(300))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct TrimmerBuilder {
+    client: Client,
+    stream: Option<Result<StreamKey, NameError>>,
+    policy: TrimPolicy,
+    awaited: Vec<Result<GroupName, NameError>>,
+    every: Duration,
+    lease: Lease,
+}
+
+#[derive(Debug, Clone)]
+enum Lease {
+    Default,
+    Key(Result<StreamKey, NameError>),
+    None,
+}
+
+impl TrimmerBuilder {
+    pub(super) fn new(client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+            stream: None,
+            policy: TrimPolicy::new(),
+            awaited: Vec::new(),
+            every: DEFAULT_EVERY,
+            lease: Lease::Default,
+        }
+    }
+
+    /// The stream. Required.
+    pub fn stream(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.stream = Some(StreamKey::new(key));
+        self
+    }
+
+    /// What may go. By default all that every group has finished, exactly; see [`TrimPolicy`].
+    pub fn policy(mut self, policy: TrimPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Keeps everything for this group until it exists: for one that is deployed later and starts at the beginning. As
+    /// long as it never comes, nothing is trimmed; the report names it.
+    pub fn protect(mut self, group: impl AsRef<[u8]>) -> Self {
+        self.awaited.push(GroupName::new(group));
+        self
+    }
+
+    /// How often [`Trimmer::run_every`] trims, counted over the whole fleet. 60 s by default; less than 1 s is raised to
+    /// that. Long pauses cost memory on the server, short ones a handful of commands and two for each group.
+    pub fn trim_every(mut self, every: Duration) -> Self {
+        self.every = every.max(LEAST_EVERY);
+        self
+    }
+
+    /// The key by which the fleet agrees on who trims; it holds nothing and expires by itself. By default
+    /// `{STREAM}:streamkeeper:trim`, which is in the stream's slot of a cluster (without the braces where the stream's own
+    /// name has some).
+    pub fn lease_key(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.lease = Lease::Key(StreamKey::new(key));
+        self
+    }
+
+    /// Does not ask the fleet: every process with such a trimmer trims at its own pace. That does no harm but work.
+    pub fn without_lease(mut self) -> Self {
+        self.lease = Lease::None;
+        self
+    }
+
+    /// The trimmer. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when there is no stream, a name is empty, or the policy would take live groups for stale.
+    pub fn build(self) -> Result<Trimmer, Error> {
+        let stream = self
+            .stream
+            .ok_or_else(|| Error::new(ErrorKind::Config, "the trimmer has no stream: name one with `stream`"))?
+            .map_err(config)?;
+        self.policy
+            .check()
+            .map_err(|error| Error::new(ErrorKind::Config, "the trim policy is refused").with_source(error))?;
+        let lease = match self.lease {
+            Lease::Default => Some(beside(&stream, ":streamkeeper:trim").map_err(config)?),
+            Lease::Key(key) => Some(key.map_err(config)?),
+            Lease::None => None,
+        };
+        Ok(Trimmer {
+            link: Link::new(&self.client, stream),
+            policy: self.policy,
+            awaited: self.awaited.into_iter().collect::<Result<_, _>>().map_err(config)?,
+            readers: Readers::default(),
+            every: self.every,
+            lease,
+            watch: GroupWatch::new(),
+        })
+    }
+}
+
+fn config(error: NameError) -> Error {
+    Error::new(ErrorKind::Config, "a name given to the trimmer is refused").with_source(error)
+}
+
+/// A key in the same slot as `stream`.
+fn beside(stream: &StreamKey, suffix: &str) -> Result<StreamKey, NameError> {
+    let name = stream.as_bytes();
+    let parts: [&[u8]; 4] =
+        if name.contains(&b'{') { [name, suffix.as_bytes(), b"", b""] } else { [b"{", name, b"}", suffix.as_bytes()] };
+    StreamKey::new(parts.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_lies_in_the_slot_of_its_stream() {
+        let check = |stream: &str, expected: &str| {
+            let key = beside(&StreamKey::new(stream).unwrap(), ":x").unwrap();
+            assert_eq!(key.to_string(), expected);
+        };
+        check("orders", "{orders}:x");
+        check("{shop}orders", "{shop}orders:x");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let client = stream_testkit::MemoryServer::new().client();
+        let check = |builder: TrimmerBuilder| assert_eq!(builder.build().unwrap_err().kind(), ErrorKind::Config);
+        let pattern = stream_core::NamePattern::new("*").unwrap();
+        check(Trimmer::builder(&client));
+        check(Trimmer::builder(&client).stream(""));
+        check(Trimmer::builder(&client).stream("s").protect(""));
+        check(Trimmer::builder(&client).stream("s").lease_key(""));
+        let hasty = TrimPolicy::new().exclude_stale(pattern, Duration::from_secs(59));
+        check(Trimmer::builder(&client).stream("s").policy(hasty));
+    }
+}

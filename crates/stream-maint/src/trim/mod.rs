@@ -1,0 +1,177 @@
+//! [`Trimmer`]: deletes what every group is done with.
+//!
+//! What must stay true: the floor comes from [`TrimPolicy::plan`] and nothing else; entries go by `XTRIM MINID`, never by
+//! number (`MAXLEN` would take what groups still need); and no single command deletes so much that the server stands
+//! still. `XTRIM … ACKED` is not used: it looks at the pending lists of Redis 8.2 and later only, and the floor needs no
+//! help from it.
+
+mod builder;
+mod every;
+mod newest;
+mod readers;
+mod report;
+
+use std::time::Duration;
+
+use stream_core::{EntryId, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy};
+use stream_redis::command::{Precision, Trim, TrimTo, XTrim};
+use stream_redis::{Client, Error};
+
+pub use builder::TrimmerBuilder;
+pub use readers::Readers;
+pub use report::{Exclusion, TrimReport, TrimTotals, Trimmed};
+
+use crate::link::Link;
+use crate::look::{Look, mind_consumers};
+
+/// Entries that one command deletes at most, so that it takes a millisecond or so.
+const STEP: u64 = 10_000;
+
+/// Trims one stream, once ([`run`](Self::run)) or for as long as a process lives ([`run_every`](Self::run_every)).
+///
+/// ```
+/// use stream_maint::{Trimmed, Trimmer};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # for item in 0..3 { server.add("orders", [("item", item.to_string())]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "2", "STREAMS", "orders", ">"])?;
+/// # let done = server.entries("orders")[0].id().to_string();
+/// # server.command(["XACK", "orders", "billing", &done])?;
+/// # let client = server.client();
+/// let mut trimmer = Trimmer::builder(&client).stream("orders").build()?;
+/// let Trimmed::Stream(report) = trimmer.run().await? else { panic!("the stream is there") };
+/// assert_eq!(report.removed, 1); // of three entries one is finished, one pending and one not delivered
+/// println!("no more than that because of {:?}", report.plan.pinned_by);
+/// # assert_eq!(server.len("orders"), 2);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Trimmer {
+    link: Link,
+    policy: TrimPolicy,
+    awaited: Vec<GroupName>,
+    readers: Readers,
+    every: Duration,
+    lease: Option<StreamKey>,
+    watch: GroupWatch,
+}
+
+impl Trimmer {
+    /// Starts to describe a trimmer.
+    pub fn builder(client: &Client) -> TrimmerBuilder {
+        TrimmerBuilder::new(client)
+    }
+
+    /// Where readers without a group tell how far they are; see [`Readers`].
+    pub fn readers(&self) -> Readers {
+        self.readers.clone()
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &StreamKey {
+        self.link.key()
+    }
+
+    /// What the policy is applied to: the stream and its groups as the server shows them now, and the groups that are
+    /// protected before they exist. `None` where there is no stream.
+    ///
+    /// # Errors
+    /// Of the connection or the server. Needs `XINFO`, `XPENDING` and `TIME`, and `XRANGE` where entries are kept by number.
+    pub async fn state(&mut self) -> Result<Option<StreamState>, Error> {
+        Ok(self.look().await?.map(|look| look.state))
+    }
+
+    /// What would be trimmed now and why no more than that; `None` where there is no stream. Changes nothing.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # server.add("orders", [("item", "1")]);
+    /// # let client = server.client();
+    /// use stream_core::Pin;
+    /// let mut trimmer = stream_maint::Trimmer::builder(&client).stream("orders").build()?;
+    /// let plan = trimmer.plan().await?.expect("the stream is there");
+    /// assert_eq!((plan.min_id, plan.pinned_by), (None, Pin::NoGroup)); // nobody has finished anything
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`state`](Self::state).
+    pub async fn plan(&mut self) -> Result<Option<TrimPlan>, Error> {
+        Ok(self.state().await?.map(|state| self.policy.plan(&state)))
+    }
+
+    /// Trims now, whoever trimmed last. Two at the same time do no harm, they only do the work twice.
+    ///
+    /// # Errors
+    /// Of the connection or the server: those of [`state`](Self::state), or `XTRIM` is not allowed. What was trimmed until
+    /// then is trimmed.
+    pub async fn run(&mut self) -> Result<Trimmed, Error> {
+        let Some(look) = self.look().await? else { return Ok(Trimmed::NoStream) };
+        let plan = self.policy.plan(&look.state);
+        let removed = match plan.min_id {
+            Some(min_id) => self.trim(min_id, plan.approximate).await?,
+            None => 0,
+        };
+        let report = TrimReport::new(&look, plan, removed);
+        report.log(self.stream());
+        Ok(Trimmed::Stream(report))
+    }
+
+    async fn look(&mut self) -> Result<Option<Look>, Error> {
+        let Some(mut look) = Look::at(&mut self.link).await? else { return Ok(None) };
+        let state = &mut look.state;
+        self.watch.observe(&mut state.groups, state.now_ms);
+        if self.policy.needs_watch() {
+            mind_consumers(&mut self.link, &mut state.groups).await?;
+        }
+        let missing = |name: &&GroupName| state.groups.iter().all(|group| group.name != **name);
+        let awaited: Vec<_> =
+            self.awaited.iter().filter(missing).map(|name| needs_after(name, EntryId::ZERO)).collect();
+        state.groups.extend(awaited);
+        // Readers without a group have no place on the server: what they told is all that is known of them.
+        state.groups.extend(self.readers.cursors().iter().map(|(name, cursor)| needs_after(name, *cursor)));
+        if let Some(keep) = self.policy.keeps_newest() {
+            state.newest_from = newest::from(&mut self.link, &self.policy, state, keep).await?;
+        }
+        Ok(Some(look))
+    }
+
+    /// Deletes what is below `min_id`, in steps.
+    async fn trim(&mut self, min_id: EntryId, approximate: bool) -> Result<u64, Error> {
+        let command =
+            |precision| XTrim { key: self.link.key().clone(), trim: Trim { to: TrimTo::MinId(min_id), precision } };
+        let step = command(Precision::Approximate { limit: Some(STEP) });
+        let exact = command(Precision::Exact);
+        let mut removed = 0;
+        loop {
+            let went = self.link.run(&step).await?;
+            removed += went;
+            if went == 0 {
+                break;
+            }
+        }
+        if !approximate {
+            removed += self.link.run(&exact).await?;
+        }
+        Ok(removed)
+    }
+}
+
+/// Somebody who is no group (yet) and needs what comes after `cursor`; at `0-0` everything.
+fn needs_after(name: &GroupName, cursor: EntryId) -> GroupState {
+    GroupState {
+        name: name.clone(),
+        last_delivered: cursor,
+        pending: 0,
+        oldest_pending: None,
+        consumers: 0,
+        unchanged: None,
+    }
+}

@@ -1,0 +1,108 @@
+//! What a trimmer tells: [`Trimmed`], [`TrimReport`] and the totals.
+
+use std::time::Duration;
+
+use stream_core::{EntryId, ExcludedGroup, Need, Pin, StreamKey, StreamState, TrimPlan};
+
+use crate::look::Look;
+
+/// What came of one call to trim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trimmed {
+    /// There is no such stream (yet): a state, not a failure.
+    NoStream,
+    /// Somebody in the fleet has trimmed within the period, or does so now.
+    NotDue,
+    /// The stream was looked at, and trimmed if there was something to trim.
+    Stream(TrimReport),
+}
+
+/// What was trimmed, and what kept it from being more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TrimReport {
+    /// Entries that were deleted.
+    pub removed: u64,
+    /// Entries in the stream before.
+    pub length: u64,
+    /// The floor ([`TrimPlan::min_id`]) and what pins it: the group, what it needs, how much is pending for it.
+    pub plan: TrimPlan,
+    /// How old the first entry is that the pinning group needs, by its id: what an alarm looks at. `None` where no group
+    /// pins the floor.
+    pub pinned_age: Option<Duration>,
+    /// Groups that were not protected, because the policy says so, and what it cost them.
+    pub excluded: Vec<Exclusion>,
+}
+
+/// A group that was left out, and what it lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exclusion {
+    /// The group, with its pending entries.
+    pub group: ExcludedGroup,
+    /// Entries it had not been delivered, where the server knew; those below the floor are lost to it.
+    pub lag: Option<u64>,
+    /// The first id that it still needed; everything from here to the floor is lost to it. `None` where it lost nothing.
+    pub lost_from: Option<EntryId>,
+}
+
+/// What [`Trimmer::run_every`](super::Trimmer::run_every) did in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TrimTotals {
+    /// How often the stream was looked at and trimmed.
+    pub runs: u64,
+    /// Entries that were deleted.
+    pub removed: u64,
+    /// Runs that failed.
+    pub failures: u64,
+}
+
+impl TrimReport {
+    pub(super) fn new(look: &Look, plan: TrimPlan, removed: u64) -> Self {
+        let state = &look.state;
+        let excluded = plan.excluded.iter().map(|group| exclusion(look, group, plan.min_id)).collect();
+        let pinned_age = pinned_age(&plan.pinned_by, state);
+        Self { removed, length: state.length, plan, pinned_age, excluded }
+    }
+
+    /// Says loudly which groups lost entries, and quietly the rest.
+    pub(super) fn log(&self, stream: &StreamKey) {
+        for exclusion in &self.excluded {
+            if let (Some(from), Some(floor)) = (exclusion.lost_from, self.plan.min_id) {
+                tracing::warn!(
+                    %stream,
+                    group = %exclusion.group.name,
+                    pending = exclusion.group.pending,
+                    lag = exclusion.lag,
+                    %from,
+                    %floor,
+                    "trimmed entries that a stale group had not finished, as the policy says"
+                );
+            }
+        }
+        tracing::debug!(%stream, removed = self.removed, pinned_by = ?self.plan.pinned_by, "trimmed");
+    }
+}
+
+fn exclusion(look: &Look, group: &ExcludedGroup, min_id: Option<EntryId>) -> Exclusion {
+    let need = look
+        .state
+        .groups
+        .iter()
+        .find(|state| state.name == group.name)
+        .map(|state| Need::of(state, look.state.last_generated).floor());
+    let info = look.groups.iter().find(|(info, _)| info.name == group.name);
+    Exclusion {
+        group: group.clone(),
+        lag: info.and_then(|(info, _)| info.lag),
+        lost_from: need.filter(|need| min_id.is_some_and(|floor| floor > *need)),
+    }
+}
+
+fn pinned_age(pin: &Pin, state: &StreamState) -> Option<Duration> {
+    let Pin::Group { need, .. } = pin else { return None };
+    let first = need.floor().max(state.first?);
+    Some(Duration::from_millis(state.now_ms.saturating_sub(first.ms())))
+}
