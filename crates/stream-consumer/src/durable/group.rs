@@ -203,8 +203,6 @@ fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
         book.read_to = EntryId::ZERO;
     } else if created {
         book.ledger.orphan_all();
-        // From here on everything is delivered once more.
-        book.read_to = beginning.after;
         book.recognise = true;
     }
 }
