@@ -141,6 +141,7 @@ impl Search {
                 continue;
             }
             self.plain |= stream.is_uncounted();
+            self.cursor.end_at(stream.book().read_to);
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
                 group: stream.owner.group.clone(),

@@ -158,3 +158,43 @@ async fn batches_are_as_large_as_they_may_be_while_there_is_a_backlog() {
     // Two at a time of a hundred in a second each.
     assert!(took < Duration::from_secs(20), "{took:?} with batches of {:?}", sizes.lock().unwrap());
 }
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_owner_left_is_taken_over_while_there_is_a_backlog() {
+    let server = MemoryServer::new();
+    server.set_latency(Duration::from_millis(1));
+    publish(&server, "s", 5);
+    server.command(["XGROUP", "CREATE", "s", "g", "0"]).unwrap();
+    server.command(["XREADGROUP", "GROUP", "g", "dead", "COUNT", "5", "STREAMS", "s", ">"]).unwrap();
+    publish(&server, "s", 60_000);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let lease = Duration::from_secs(3);
+    let consumer =
+        Consumer::durable(&server.client()).stream("s").group("g").concurrency(8).lease(lease).build().unwrap();
+    let began = Instant::now();
+    let taken = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let run = tokio::spawn({
+        let (journal, shutdown, taken) = (journal.clone(), shutdown.clone(), Arc::clone(&taken));
+        async move {
+            let handler = move |cx: Context| {
+                if cx.attempt() > 1 {
+                    taken.lock().unwrap().push(began.elapsed());
+                }
+                let journal = journal.clone();
+                async move {
+                    journal.done(cx).await;
+                    sleep(Duration::from_millis(1)).await;
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    settled(&server, "s", "g", 60_005, &journal).await;
+    let whole = began.elapsed();
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+    let taken = taken.lock().unwrap();
+    assert_eq!(taken.len(), 5);
+    let last = *taken.last().unwrap();
+    assert!(last < lease * 2 && lease * 2 < whole, "taken over at {last:?}, the backlog took {whole:?}");
+}

@@ -228,7 +228,9 @@ async fn b29_an_acknowledgement_that_finds_nothing_is_a_counter_and_not_an_error
         // Within the same millisecond the new stream could give the same ids once more.
         work_for(Duration::from_millis(3)).await;
         server.publish(&key, 3).await;
-        server.until("all to be handled", || async { journal.ends() == 9 && server.pending(&key, "g").await == 0 }).await;
+        server
+            .until("all to be handled", || async { journal.ends() == 9 && server.pending(&key, "g").await == 0 })
+            .await;
         assert!(!running.is_over() && running.events.count("Reconnecting") == 0, "{name}: {:?}", running.events.all());
         running.stop().await;
     })
