@@ -32,6 +32,14 @@ pub enum Acknowledge {
     NoAck,
 }
 
+impl Acknowledge {
+    /// Whether an entry is not pending any more when its handler starts. Then it has no lease that could be lost, and
+    /// nobody else will run it.
+    pub(crate) fn is_beforehand(self) -> bool {
+        matches!(self, Self::First | Self::NoAck)
+    }
+}
+
 /// What to do when the group does not exist any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

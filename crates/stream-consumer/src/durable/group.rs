@@ -204,7 +204,6 @@ fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
     } else if created {
         book.ledger.orphan_all();
         book.recognise = true;
-        book.read_to = beginning.after;
     }
 }
 

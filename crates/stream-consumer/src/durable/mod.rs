@@ -6,6 +6,7 @@
 
 mod config;
 mod group;
+mod mode;
 mod reading;
 mod settle;
 mod start;

@@ -128,7 +128,7 @@ impl Search {
         // How often room may be waited for: not at all, as long as nothing was found.
         let mut waits = 0;
         loop {
-            if stream.is_cut() {
+            if stream.is_cut() || stream.is_stopping() {
                 return Ok(());
             }
             let room = room(stream);
@@ -141,6 +141,7 @@ impl Search {
                 continue;
             }
             self.plain |= stream.is_uncounted();
+            self.cursor.end_at(stream.book().read_to);
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
                 group: stream.owner.group.clone(),

@@ -6,6 +6,7 @@
 
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -164,6 +165,10 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) flush: bool,
     pub(crate) flights: FuturesUnordered<Flight>,
     pub(crate) held_bytes: usize,
+    /// Whether what is queued has to run even after a stop: it was acknowledged beforehand, or it is lost.
+    pub(crate) owes: bool,
+    /// Entries on their way back to the group.
+    pub(crate) handing_back: u64,
     taken_over: mpsc::Receiver<TakenOver>,
     pub(crate) last_sweep: Instant,
     timer: Pin<Box<Sleep>>,
@@ -174,7 +179,7 @@ pub(crate) struct Worker<W: Work> {
 impl<W: Work> Worker<W> {
     pub(crate) fn new(stream: &Arc<Stream>, work: Arc<W>, fleet: Fleet, taken_over: mpsc::Receiver<TakenOver>) -> Self {
         Self {
-            reading: Reading::new(stream),
+            reading: Reading::new(stream, work.batch()),
             stream: Arc::clone(stream),
             work,
             permits: PollSemaphore::new(Arc::clone(&fleet.permits)),
@@ -205,6 +210,8 @@ impl<W: Work> Worker<W> {
             flush: false,
             flights: FuturesUnordered::new(),
             held_bytes: 0,
+            owes: stream.config.acknowledge.is_beforehand(),
+            handing_back: 0,
             taken_over,
             last_sweep: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -283,9 +290,9 @@ impl<W: Work> Worker<W> {
         self.take_in(event);
         let now = now();
         self.wake(now);
-        if self.stream.config.acknowledge == Acknowledge::First {
-            // Whatever was acknowledged beforehand has to run, or it is lost.
+        if self.owes {
             self.start_ready();
+            self.leave_line();
         }
         self.flush_if_due(now);
         self.sweep(now);
@@ -298,7 +305,7 @@ impl<W: Work> Worker<W> {
 
     fn may_read(&self) -> bool {
         // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
-        self.waiting.len() < self.stream.config.waiting && self.acks_settling < 16 * self.reading.room()
+        self.waiting.len() < self.stream.config.waiting && self.acks_settling < self.reading.room().saturating_mul(16)
     }
 
     async fn next(&mut self, running: bool) -> Happened<W> {
@@ -328,11 +335,11 @@ impl<W: Work> Worker<W> {
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Happened::Timer);
         }
-        if !running {
-            return Poll::Pending;
-        }
         if let Poll::Ready(Some(entries)) = self.taken_over.poll_recv(cx) {
             return Poll::Ready(Happened::TakenOver(entries));
+        }
+        if !running && !self.owes {
+            return Poll::Pending;
         }
         if self.starved {
             if let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx) {
@@ -340,6 +347,9 @@ impl<W: Work> Worker<W> {
                 return Poll::Ready(Happened::Permit(permit));
             }
             self.in_line = true;
+        }
+        if !running {
+            return if self.again { Poll::Ready(Happened::Timer) } else { Poll::Pending };
         }
         match self.reading.poll(cx, &mut self.batch) {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
@@ -398,6 +408,7 @@ impl<W: Work> Worker<W> {
         let mut bytes = 0;
         let mut recognised = 0;
         let first = self.stream.config.acknowledge == Acknowledge::First;
+        let no_ack = self.stream.config.acknowledge == Acknowledge::NoAck;
         let mut before_start = Vec::new();
         let stream = Arc::clone(&self.stream);
         {
@@ -423,6 +434,9 @@ impl<W: Work> Worker<W> {
                     }
                 }
                 let slot = book.ledger.insert(id, now, None);
+                if no_ack {
+                    book.ledger.orphan(slot);
+                }
                 self.held_bytes += entry.size();
                 let delivery = Delivery::new(entry, 1, Arc::clone(&stream.source));
                 let ready = Ready { slot, delivery, since: now };
@@ -447,7 +461,11 @@ impl<W: Work> Worker<W> {
     pub(crate) fn enqueue(&mut self, ready: Ready) {
         let config = &self.stream.config;
         let key = match (&config.lane_of, config.retry_order) {
-            (Some(lane_of), _) => lane_of(ready.delivery.entry()),
+            // A key is made by code of the user: one that panics is a message without an order, not the end of the loop.
+            (Some(lane_of), _) => catch_unwind(AssertUnwindSafe(|| lane_of(ready.delivery.entry()))).unwrap_or_else(|_| {
+                tracing::error!(stream = %self.stream.owner.key, id = %ready.delivery.id(), "the order's key panicked");
+                None
+            }),
             // Without lanes, to wait in place means that the whole stream is one lane.
             (None, RetryOrder::InPlace) => Some(0),
             (None, RetryOrder::Later) => None,
@@ -462,17 +480,6 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// The entry leaves its lane; the next of its key may start.
-    pub(crate) fn leave_lane(&mut self, slot: Slot) {
-        if self.lane_keys.is_empty() {
-            return;
-        }
-        let Some(key) = self.lane_keys.remove(&slot) else { return };
-        if let Some(next) = self.lanes.finish(&key) {
-            self.queue.push_back(next);
-        }
-    }
-
     pub(crate) fn wait(&mut self, at: Instant, wake: Wake) {
         self.sequence += 1;
         self.waiting.push(Waiting { at, sequence: self.sequence, wake });
@@ -481,6 +488,9 @@ impl<W: Work> Worker<W> {
     fn wake(&mut self, now: Instant) {
         while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
             match self.waiting.pop().map(|waiting| waiting.wake) {
+                // Whoever owns it now runs it; that may be this process, under another slot.
+                Some(Wake::Recount(Recount { slot, .. })) if self.is_lost(slot) => self.forget(slot),
+                Some(Wake::Bury(burial)) if self.is_lost(burial.slot) => self.forget(burial.slot),
                 Some(Wake::Recount(recount)) => {
                     self.stream.book().ledger.set_stage(recount.slot, Stage::Queued);
                     self.recounts.push_back(recount);
@@ -489,6 +499,10 @@ impl<W: Work> Worker<W> {
                 None => {}
             }
         }
+    }
+
+    pub(crate) fn is_lost(&self, slot: Slot) -> bool {
+        self.stream.book().ledger.lease(slot) == stream_core::Lease::Lost
     }
 
     fn next_sweep(&self) -> Instant {
