@@ -14,10 +14,11 @@ use stream_redis::command::XAck;
 use stream_redis::{Error, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::held::{Burial, Ready, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
 use super::stream::{Stream, now};
-use super::worker::{Burial, Ready, Recount, Wake, Worker};
+use super::worker::Worker;
 use crate::codec::DecodeError;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};

@@ -12,10 +12,11 @@ use stream_redis::Taken;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
+use super::held::{Alone, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::settle::{Landed, take};
 use super::stream::now;
-use super::worker::{Alone, Ready, Recount, TakenOver, Wake, Worker};
+use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};

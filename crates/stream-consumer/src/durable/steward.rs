@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::group;
+use super::held::TakenOver;
 use super::stream::{Stream, now};
-use super::worker::TakenOver;
 use crate::observe::{Event, count};
 
 /// So many leases are renewed by one call: under a millisecond of the server's time.

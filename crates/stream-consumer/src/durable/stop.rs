@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use stream_core::{DeadReason, EntryId, Slot};
 
+use super::held::{Recount, TakenOver, Wake};
 use super::reading::undelivered;
-use super::worker::{Recount, TakenOver, Wake, Worker};
+use super::worker::Worker;
 use crate::observe::Stats;
 use crate::work::Work;
 
