@@ -64,6 +64,11 @@ impl Journal {
         self.runs_mut().len()
     }
 
+    /// How many runs came to their end.
+    pub fn ends(&self) -> usize {
+        self.runs_mut().iter().filter(|run| run.end.is_some()).count()
+    }
+
     /// How many entries had a run that came to its end.
     pub fn finished(&self) -> usize {
         let mut ids: Vec<_> = self.runs_mut().iter().filter(|run| run.end.is_some()).map(|run| run.id).collect();

@@ -34,6 +34,8 @@ pub(crate) struct Integration {
 struct Count {
     passed: u32,
     failed: u32,
+    /// The paths of those that failed.
+    failures: BTreeSet<String>,
 }
 
 impl Integration {
@@ -63,12 +65,25 @@ impl Integration {
         for server in &servers {
             println!("\n== {} {} ({})", server.name(), server.version(), server.location());
             let (outcome, took) = timed(|| on(server, &filter));
-            let (count, exit) = outcome?;
-            let state = state(&count, exit);
-            if state != "ok" {
+            let (mut count, exit) = outcome?;
+            let mut state = state(&count, exit).to_owned();
+            if !count.failures.is_empty() {
+                // On a machine that others use as well, a deadline may pass for want of a processor. Such a test is named,
+                // run once more without its neighbours, and counted as what it is.
+                let names: Vec<String> = count.failures.iter().cloned().collect();
+                println!("\nUNSTEADY on {}, or broken; once more, one at a time: {}", server.name(), names.join(", "));
+                let alone = ["--exact", "--test-threads=1"].map(str::to_owned).into_iter().chain(names);
+                let (again, exit) = on(server, &alone.collect::<Vec<_>>())?;
+                if exit && again.passed >= count.failed {
+                    count.passed += count.failed;
+                    state = format!("ok, {} at the second run", count.failed);
+                    count.failed = 0;
+                }
+            }
+            if !state.starts_with("ok") {
                 bad.push(server.name());
             }
-            rows.push(row(server, &count, state, took));
+            rows.push(row(server, &count, &state, took));
         }
         println!("\n{}", table(["server", "version", "passed", "failed", "time", ""], &rows));
         if bad.is_empty() { Ok(()) } else { Err(format!("integration failed on {}", bad.join(", ")).into()) }
@@ -121,6 +136,13 @@ impl Count {
             self.passed += number(" passed").unwrap_or(0);
             self.failed += number(" failed").unwrap_or(0);
         }
+        // The list of failures at the end: a path on each line, four spaces in.
+        if let Some(path) = line.strip_prefix("    ")
+            && path.contains("::")
+            && path.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+        {
+            self.failures.insert(path.to_owned());
+        }
     }
 }
 
@@ -152,14 +174,16 @@ mod tests {
         count.add("running 3 tests");
         count.add("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.54s");
         count.add("test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s");
-        assert_eq!(count, Count { passed: 13, failed: 2 });
+        count.add("    recovery::killed::one");
+        let failures = ["recovery::killed::one".to_owned()].into();
+        assert_eq!(count, Count { passed: 13, failed: 2, failures });
     }
 
     #[test]
     fn a_run_without_tests_is_not_a_success() {
         assert_eq!(state(&Count::default(), true), "NO TEST RAN");
-        assert_eq!(state(&Count { passed: 1, failed: 0 }, true), "ok");
-        assert_eq!(state(&Count { passed: 1, failed: 0 }, false), "FAILED");
+        assert_eq!(state(&Count { passed: 1, ..Count::default() }, true), "ok");
+        assert_eq!(state(&Count { passed: 1, ..Count::default() }, false), "FAILED");
     }
 
     #[test]

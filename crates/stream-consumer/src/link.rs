@@ -139,6 +139,11 @@ impl Link {
         result
     }
 
+    /// Whether the server has refused scripts.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.fenced.is_plain()
+    }
+
     /// Whether the last command failed or no connection could be made.
     pub(crate) fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Relaxed)

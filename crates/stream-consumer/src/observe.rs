@@ -3,6 +3,7 @@
 //! Whatever this library decides to the disadvantage of an entry is an event, a counter and a log line: nothing
 //! disappears silently.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::delivery::Source;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The consumer reads: connected, group there.
+    /// The consumer reads: connected, group there; for an ephemeral one, its start resolved to an id. Once for each stream.
     Ready,
     /// A handler was started.
     Started {
@@ -55,8 +56,8 @@ pub enum Event<'a> {
         /// Why.
         error: &'a stream_redis::Error,
     },
-    /// An entry was given up and is in no dead letter: by an ephemeral consumer, or in a mode that has acknowledged it
-    /// beforehand.
+    /// An entry was given up and is in no dead letter: by an ephemeral consumer, or in a mode that acknowledges it
+    /// whatever becomes of it.
     GivenUp {
         /// The entry.
         id: EntryId,
@@ -208,8 +209,19 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+/// Tells the log and the observer. An observer that panics must not take a run loop down, or end the renewing of leases
+/// while handlers go on.
+pub(crate) fn tell(source: &Source, observer: Option<&dyn Observer>, event: &Event<'_>) {
+    log(source, event);
+    let Some(observer) = observer else { return };
+    let told = catch_unwind(AssertUnwindSafe(|| observer.event(&source.stream, event)));
+    if told.is_err() {
+        tracing::error!(stream = %source.stream, consumer = %source.consumer, "the observer panicked");
+    }
+}
+
 /// The log line of an event, where it has one. Handlers have spans; what is ordinary has no line.
-pub(crate) fn log(source: &Source, event: &Event<'_>) {
+fn log(source: &Source, event: &Event<'_>) {
     let (stream, consumer) = (&source.stream, &source.consumer);
     let group = source.group.as_ref().map(tracing::field::display);
     match event {

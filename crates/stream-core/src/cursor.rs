@@ -59,6 +59,8 @@ impl StartFrom {
 #[derive(Debug, Clone, Default)]
 pub struct ClaimCursor {
     position: EntryId,
+    /// Where the present pass ends at the latest.
+    until: Option<EntryId>,
     pages: u64,
     passes: u64,
 }
@@ -74,13 +76,25 @@ impl ClaimCursor {
         self.position
     }
 
+    /// Lets a pass that begins now end behind `last`, the greatest id that was delivered when it began.
+    ///
+    /// Under a steady backlog the pending list grows at its end as fast as it is searched, and a pass would never come
+    /// back to the beginning, where a dead owner's entries are. What is delivered after the pass began cannot be idle for
+    /// long enough, so nothing is missed. Without effect in the middle of a pass.
+    pub fn end_at(&mut self, last: EntryId) {
+        if self.position == EntryId::ZERO {
+            self.until = (last > EntryId::ZERO).then_some(last);
+        }
+    }
+
     /// Takes the cursor of a reply; `true` when the pass over the pending list has ended with it.
     ///
     /// A cursor that does not move forward ends the pass as well, so that no server makes the search run in a circle.
     pub fn advance(&mut self, next: EntryId) -> bool {
-        let ended = next <= self.position;
+        let ended = next <= self.position || self.until.is_some_and(|until| next > until);
         if ended {
             self.position = EntryId::ZERO;
+            self.until = None;
             self.pages = 0;
             self.passes += 1;
         } else {
@@ -93,6 +107,7 @@ impl ClaimCursor {
     /// Goes back to the beginning without counting a pass, for when the group was created anew.
     pub fn restart(&mut self) {
         self.position = EntryId::ZERO;
+        self.until = None;
         self.pages = 0;
     }
 
@@ -112,6 +127,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_pass_ends_behind_what_had_been_delivered_when_it_began() {
+        let id = |ms| EntryId::new(ms, 0);
+        let mut cursor = ClaimCursor::new();
+        cursor.end_at(id(50));
+        assert!(!cursor.advance(id(40)));
+        cursor.end_at(id(90));
+        assert!(!cursor.advance(id(50)), "the end of a pass under way stays where it was");
+        assert!(cursor.advance(id(60)));
+        assert_eq!(cursor.position(), EntryId::ZERO);
+        assert!(!cursor.advance(id(1_000)), "a pass without an end goes on to 0-0");
+    }
 
     #[test]
     fn times_begin_with_their_first_entry() {

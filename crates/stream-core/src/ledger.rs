@@ -29,7 +29,8 @@ pub enum Stage {
 pub enum Lease {
     /// The server confirmed it at this time.
     Held(Instant),
-    /// The group was lost and made anew; the entry is in nobody's pending list until it is delivered again.
+    /// The entry is in nobody's pending list: the group was lost and made anew, or it was acknowledged beforehand. Nobody
+    /// else gets it until it is delivered again.
     Orphaned,
     /// Somebody else owns the entry, or it was deleted.
     Lost,
@@ -174,6 +175,15 @@ impl<T> Ledger<T> {
         }
         held.lease = Lease::Lost;
         Some(&mut held.tag)
+    }
+
+    /// The entry is not pending any more, and was not lost: it was acknowledged before its handler starts.
+    pub fn orphan(&mut self, slot: Slot) {
+        if let Some(held) = self.held_mut(slot)
+            && held.lease != Lease::Lost
+        {
+            held.lease = Lease::Orphaned;
+        }
     }
 
     /// The group is gone and will be made anew: nothing held is in a pending list now.

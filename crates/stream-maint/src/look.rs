@@ -6,7 +6,7 @@
 
 use stream_core::{GroupState, StreamKey, StreamState};
 use stream_redis::command::{
-    Command, GroupInfo, PendingSummary, StreamInfo, Time, XInfoGroups, XInfoStream, XPendingSummary,
+    Command, GroupInfo, PendingSummary, StreamInfo, Time, XInfoConsumers, XInfoGroups, XInfoStream, XPendingSummary,
 };
 use stream_redis::{Error, ErrorKind};
 
@@ -52,6 +52,26 @@ impl Look {
         };
         Ok(Some(Self { state, info, groups }))
     }
+}
+
+/// Lowers [`GroupState::unchanged`] of groups to the time since one of their consumers last asked for, or renewed, anything:
+/// a handler that works on one entry for hours changes nothing else. What cannot be seen leaves it unknown.
+pub(crate) async fn mind_consumers(link: &mut Link, groups: &mut [GroupState]) -> Result<(), Error> {
+    let key = link.key().clone();
+    for groups in groups.chunks_mut(BATCH) {
+        let commands: Vec<_> =
+            groups.iter().map(|group| XInfoConsumers { key: key.clone(), group: group.name.clone() }).collect();
+        for (group, consumers) in groups.iter_mut().zip(link.run_all(&commands).await?) {
+            group.unchanged = match consumers {
+                // One with an empty name is not listed.
+                Ok(consumers) if (consumers.len() as u64) < group.consumers => None,
+                Ok(consumers) => consumers.iter().map(|one| one.idle).chain(group.unchanged).min(),
+                Err(error) if error.kind() == ErrorKind::Missing => None,
+                Err(error) => return Err(error),
+            };
+        }
+    }
+    Ok(())
 }
 
 async fn summaries(

@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 
 use crate::options::ConnectOptions;
-use crate::transport::Greeted;
+use crate::transport::Stream;
 use crate::{Connection, Error, ErrorKind, Request, ServerError, Value};
 
 /// A multiplexed connection for commands that do not block.
@@ -28,13 +28,14 @@ pub(crate) struct CommandConnection {
 }
 
 impl CommandConnection {
-    pub(crate) async fn new(greeted: Greeted, options: &ConnectOptions) -> Result<Self, Error> {
+    /// Takes over a stream that is greeted.
+    pub(crate) async fn new(stream: Stream, options: &ConnectOptions) -> Result<Self, Error> {
         // Everything that `redis` could say first was said in our greeting. With RESP2, database 0, no password and no
         // library name it sends nothing at all; its parser takes RESP3 whatever is declared here.
         let silent = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
         let timeout = options.response_timeout();
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(Some(timeout));
-        let (connection, driver) = MultiplexedConnection::new_with_config(&silent, greeted.stream, config)
+        let (connection, driver) = MultiplexedConnection::new_with_config(&silent, stream, config)
             .await
             .map_err(|error| classify(error, timeout))?;
         Ok(Self { connection, driver: tokio::spawn(driver), timeout })

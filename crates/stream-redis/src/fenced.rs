@@ -64,6 +64,11 @@ impl Fenced {
         Self::default()
     }
 
+    /// Whether the server has refused scripts, so that plain commands are used.
+    pub fn is_plain(&self) -> bool {
+        self.plain.load(Ordering::Relaxed)
+    }
+
     /// Starts the lease of `ids` (ascending, up to 250) anew; returns those that are lost. The delivery count stays.
     ///
     /// Without scripts, an entry that nobody touched for two thirds of the `lease` counts as lost.
@@ -77,12 +82,8 @@ impl Fenced {
         ids: &[EntryId],
         lease: Duration,
     ) -> Result<Vec<EntryId>, Error> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let args = |request| with_ids(owner_args(request, owner), ids);
-        match self.script(connection, Script::renew(), &[&owner.key], args).await? {
-            Some(value) => decode::ids(value).map_err(|error| at(error, Script::renew(), owner)),
+        match self.lost(connection, Script::renew(), owner, ids).await? {
+            Some(lost) => Ok(lost),
             None => plain::renew(connection, owner, ids, lease).await,
         }
     }
@@ -105,8 +106,9 @@ impl Fenced {
         let mut done = 0;
         for entries in entries.chunks(HAND_BACK_CHUNK) {
             let args = |request| with_counts(owner_args(request, owner).int(idle), entries);
-            done += match self.script(connection, Script::hand_back(), &[&owner.key], args).await? {
-                Some(value) => decode::count(&value).map_err(|error| at(error, Script::hand_back(), owner))?,
+            let count = |value| decode::count(&value);
+            done += match self.script(connection, Script::hand_back(), &[&owner.key], args, count).await? {
+                Some(count) => count,
                 None => plain::hand_back(connection, owner, entries, HANDED_BACK).await?,
             };
         }
@@ -132,8 +134,9 @@ impl Fenced {
             return Ok(Vec::new());
         }
         let args = |request| with_counts(owner_args(request, owner).arg(if bodies { "1" } else { "0" }), entries);
-        match self.script(connection, Script::take(), &[&owner.key], args).await? {
-            Some(value) => decode_taken(value, entries.len()).map_err(|error| at(error, Script::take(), owner)),
+        let taken = |value| decode_taken(value, entries.len());
+        match self.script(connection, Script::take(), &[&owner.key], args, taken).await? {
+            Some(taken) => Ok(taken),
             None => plain::take(connection, owner, entries, bodies, lease).await,
         }
     }
@@ -151,12 +154,8 @@ impl Fenced {
         ids: &[EntryId],
         lease: Duration,
     ) -> Result<Vec<EntryId>, Error> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let args = |request| with_ids(owner_args(request, owner), ids);
-        match self.script(connection, Script::acknowledge(), &[&owner.key], args).await? {
-            Some(value) => decode::ids(value).map_err(|error| at(error, Script::acknowledge(), owner)),
+        match self.lost(connection, Script::acknowledge(), owner, ids).await? {
+            Some(lost) => Ok(lost),
             None => plain::acknowledge(connection, owner, ids, lease).await,
         }
     }
@@ -192,8 +191,8 @@ impl Fenced {
             request
         };
         let keys = [&owner.key, target];
-        match self.script(connection, Script::dead_letter(), &keys, args).await {
-            Ok(Some(value)) => decode::optional_id(&value).map_err(|error| at(error, Script::dead_letter(), owner)),
+        match self.script(connection, Script::dead_letter(), &keys, args, |value| decode::optional_id(&value)).await {
+            Ok(Some(letter)) => Ok(letter),
             Ok(None) => plain::dead_letter(connection, owner, id, target, max_len, fields).await,
             Err(error) if error.code() == Some("CROSSSLOT") => {
                 plain::dead_letter(connection, owner, id, target, max_len, fields).await
@@ -211,13 +210,9 @@ impl Fenced {
     /// Of the connection or the server; [`ErrorKind::Missing`] where the stream or the group is gone.
     pub async fn remove_consumer(&self, connection: &dyn Connection, owner: &Owner) -> Result<bool, Error> {
         let args = |request| owner_args(request, owner);
-        match self.script(connection, Script::remove_consumer(), &[&owner.key], args).await? {
-            Some(value) => {
-                let removed = decode::count(&value).map_err(|error| at(error, Script::remove_consumer(), owner))?;
-                Ok(removed > 0)
-            }
-            None => Ok(false),
-        }
+        let count = |value| decode::count(&value);
+        let removed = self.script(connection, Script::remove_consumer(), &[&owner.key], args, count).await?;
+        Ok(removed.is_some_and(|removed| removed > 0))
     }
 
     /// Destroys the group if it has no consumers, nothing pending, and was delivered `last_delivered` last; returns whether
@@ -235,29 +230,43 @@ impl Fenced {
         last_delivered: EntryId,
     ) -> Result<bool, Error> {
         let args = |request: Request| request.arg(group).id(last_delivered);
-        let script = Script::destroy_group();
-        match self.script(connection, script, &[key], args).await? {
-            Some(value) => {
-                let destroyed = decode::count(&value).map_err(|error| error.at(script.label(), Some(key)))?;
-                Ok(destroyed > 0)
-            }
-            None => Ok(false),
-        }
+        let count = |value| decode::count(&value);
+        let destroyed = self.script(connection, Script::destroy_group(), &[key], args, count).await?;
+        Ok(destroyed.is_some_and(|destroyed| destroyed > 0))
     }
 
-    /// Runs a script; `None` where scripts are not to be had.
-    async fn script(
+    /// Runs a script that takes ids and returns those that are lost; `None` where scripts are not to be had.
+    async fn lost(
+        &self,
+        connection: &dyn Connection,
+        script: &'static Script,
+        owner: &Owner,
+        ids: &[EntryId],
+    ) -> Result<Option<Vec<EntryId>>, Error> {
+        if ids.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let args = |request| with_ids(owner_args(request, owner), ids);
+        self.script(connection, script, &[&owner.key], args, decode::ids).await
+    }
+
+    /// Runs a script and reads its reply; `None` where scripts are not to be had.
+    async fn script<T>(
         &self,
         connection: &dyn Connection,
         script: &'static Script,
         keys: &[&StreamKey],
         args: impl Fn(Request) -> Request + Send,
-    ) -> Result<Option<Value>, Error> {
+        decode: impl FnOnce(Value) -> Result<T, Error> + Send,
+    ) -> Result<Option<T>, Error> {
         if self.plain.load(Ordering::Relaxed) {
             return Ok(None);
         }
         match script.run(connection, keys, args).await {
-            Ok(value) => Ok(Some(value)),
+            Ok(value) => match decode(value) {
+                Ok(reply) => Ok(Some(reply)),
+                Err(error) => Err(error.at(script.label(), keys.first().copied())),
+            },
             Err(error) if scripts_refused(&error) => {
                 if !self.plain.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
@@ -273,14 +282,15 @@ impl Fenced {
     }
 }
 
-/// Whether the server refused the script commands themselves, not something that a script did.
+/// Whether the server refused the script commands themselves, not something that a script did. Names of keys are in such
+/// texts as well, so the word alone says nothing.
 fn scripts_refused(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported)
-        && error.server().is_some_and(|server| server.detail.to_ascii_lowercase().contains("eval"))
-}
-
-fn at(error: Error, script: &'static Script, owner: &Owner) -> Error {
-    error.at(script.label(), Some(&owner.key))
+    let said = |what: &str| error.server().is_some_and(|server| server.detail.to_ascii_lowercase().contains(what));
+    match error.kind() {
+        ErrorKind::NoPermission => said("to run the 'eval"),
+        ErrorKind::Unsupported => said("eval"),
+        _ => false,
+    }
 }
 
 fn owner_args(request: Request, owner: &Owner) -> Request {

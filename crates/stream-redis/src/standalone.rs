@@ -25,12 +25,12 @@ impl Standalone {
 #[async_trait]
 impl Connector for Standalone {
     async fn connect(&self, _: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
-        let greeted = transport::open(&self.options).await?;
-        Ok(Arc::new(CommandConnection::new(greeted, &self.options).await?))
+        let stream = transport::open(&self.options).await?;
+        Ok(Arc::new(CommandConnection::new(stream, &self.options).await?))
     }
 
     async fn open_reader(&self, _: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
-        let greeted = transport::open(&self.options.named(name)).await?;
-        Ok(Box::new(SocketReader::new(greeted.stream, self.options.response_timeout())))
+        let stream = transport::open(&self.options.named(name)).await?;
+        Ok(Box::new(SocketReader::new(stream, self.options.response_timeout())))
     }
 }

@@ -11,8 +11,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::greeting::{self, ServerIdentity};
-use crate::options::{Address, ConnectOptions, Protocol};
+use crate::greeting;
+use crate::options::{Address, ConnectOptions};
 use crate::{Error, ErrorKind};
 
 mod stream;
@@ -25,31 +25,20 @@ pub(crate) use stream::Stream;
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A stream whose server has accepted us: authenticated, named, in the right database.
-#[derive(Debug)]
-pub(crate) struct Greeted {
-    pub(crate) stream: Stream,
-    /// The protocol in force.
-    pub(crate) protocol: Protocol,
-    pub(crate) server: ServerIdentity,
-}
-
-/// Opens and greets a connection.
+/// Opens a stream whose server has accepted us: authenticated, named, in the right database.
 ///
 /// # Errors
 /// [`ErrorKind::Timeout`] when [`ConnectOptions::connect_timeout`] passes; [`ErrorKind::Io`] and [`ErrorKind::Tls`] from
 /// the way there; otherwise what the server answered to the greeting.
-pub(crate) async fn open(options: &ConnectOptions) -> Result<Greeted, Error> {
+pub(crate) async fn open(options: &ConnectOptions) -> Result<Stream, Error> {
     let deadline = Instant::now() + options.connect_timeout();
     let mut step = "connecting to";
     let opened = timeout_at(deadline, async {
         let mut stream = connect(options, deadline, &mut step).await?;
         step = "greeting";
         let (protocol, server) = greeting::greet(&mut stream, options).await?;
-        let greeted = Greeted { stream, protocol, server };
-        let Greeted { protocol, server, .. } = &greeted;
         tracing::debug!(%options, ?protocol, name = server.name, version = server.version, "connected");
-        Ok(greeted)
+        Ok(stream)
     })
     .await;
     opened.unwrap_or_else(|_| {

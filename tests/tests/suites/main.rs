@@ -1,6 +1,8 @@
 //! The integration suites: consumers through the facade, on every server of the matrix, and exact ones on the
 //! in-memory server with paused time.
 
+mod bad_input;
+mod bounded_memory;
 mod delivery;
 mod ephemeral;
 mod field_cases;

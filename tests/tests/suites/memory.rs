@@ -17,5 +17,5 @@ pub(crate) fn builder(server: &MemoryServer) -> DurableBuilder {
 
 /// Waits until `holds`, for an hour of paused time at most.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
-    stream_testkit::eventually(Duration::from_secs(3_600), what, || std::future::ready(holds().then_some(()))).await;
+    stream_testkit::eventually(Duration::from_hours(1), what, || std::future::ready(holds().then_some(()))).await;
 }

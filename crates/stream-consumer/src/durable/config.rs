@@ -32,6 +32,14 @@ pub enum Acknowledge {
     NoAck,
 }
 
+impl Acknowledge {
+    /// Whether an entry is not pending any more when its handler starts. Then it has no lease that could be lost, and
+    /// nobody else will run it.
+    pub(crate) fn is_beforehand(self) -> bool {
+        matches!(self, Self::First | Self::NoAck)
+    }
+}
+
 /// What to do when the group does not exist any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -40,7 +48,7 @@ pub enum OnGroupLost {
     /// stream is a new one: nothing is lost, some entries may run again.
     #[default]
     Recreate,
-    /// End [`run`](DurableConsumer::run) with [`RunError::GroupLost`](crate::RunError::GroupLost).
+    /// End [`run`](DurableConsumer::run_with) with [`RunError::GroupLost`](crate::RunError::GroupLost).
     Fail,
 }
 
@@ -99,10 +107,14 @@ impl fmt::Debug for Config {
 impl Config {
     /// The dead letter stream of `stream`: the one that was named, or `<stream>:dead`.
     pub(crate) fn dead_letter_of(&self, stream: &StreamKey) -> StreamKey {
-        match &self.dead_letter {
-            Some(key) => key.clone(),
-            None => StreamKey::new([stream.as_bytes(), b":dead"].concat()).unwrap_or_else(|_| stream.clone()),
-        }
+        dead_letter_of(self.dead_letter.as_ref(), stream)
+    }
+}
+
+fn dead_letter_of(named: Option<&StreamKey>, stream: &StreamKey) -> StreamKey {
+    match named {
+        Some(key) => key.clone(),
+        None => StreamKey::new([stream.as_bytes(), b":dead"].concat()).unwrap_or_else(|_| stream.clone()),
     }
 }
 
@@ -212,7 +224,7 @@ impl DurableBuilder {
     }
 
     /// How many entries of each stream may be held beyond those that run, so that handlers never wait for the network.
-    /// Default 1,000; the consumer takes less while handlers are slow, about what they finish in 100 ms.
+    /// Default 1,000, at most 1,000,000; the consumer takes less while handlers are slow, about what they finish in 100 ms.
     ///
     /// What a process that is killed had held but not started comes to the next one as its second attempt. With 0, only as
     /// many entries are read as can start at once, at the price of a round trip for each.
@@ -373,6 +385,9 @@ impl DurableBuilder {
             .ok_or(ConfigError::Missing { setting: "group", remedy: "name the consumer group with `.group(..)`" })??;
         let consumer = self.consumer.unwrap_or_else(default_name)?;
         at_least_one("concurrency", self.concurrency, "at least one handler must be able to run")?;
+        if self.prefetch > 1_000_000 {
+            return Err(out_of_range("prefetch", self.prefetch, "at most 1,000,000"));
+        }
         at_least_one("prefetch_bytes", self.prefetch_bytes, "at least one byte, or nothing can be read")?;
         at_least_one("max_waiting", self.waiting, "at least one entry must be able to wait for its retry")?;
         if self.concurrency > 1_000_000 {
@@ -392,8 +407,14 @@ impl DurableBuilder {
                 "more than zero, or leave it out for no limit",
             ));
         }
-        let dead_letter = self.dead_letter.transpose()?;
-        if dead_letter.as_ref().is_some_and(|key| streams.contains(key)) {
+        let dead_letter = self.dead_letter.transpose().map_err(|_| {
+            out_of_range(
+                "dead_letter",
+                "empty",
+                "give the key of a stream, or leave it out for the stream's key and `:dead`",
+            )
+        })?;
+        if streams.iter().any(|key| streams.contains(&dead_letter_of(dead_letter.as_ref(), key))) {
             return Err(ConfigError::Conflict {
                 first: "stream",
                 second: "dead_letter",

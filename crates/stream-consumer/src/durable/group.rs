@@ -25,6 +25,14 @@ pub(crate) struct GroupMemory {
     entries_added: Option<u64>,
     /// Why the group could not be created, if it was for want of a permission: the answer if it then is missing.
     denied: Option<Error>,
+    /// What was told of missing permissions, once each.
+    told: Told,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Told {
+    create: bool,
+    info: bool,
 }
 
 /// Where to begin a group, and whether the stream is the one that was known.
@@ -64,10 +72,16 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     let owner = &stream.owner;
     let known = memory.seen;
     let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
+    // Without the permission to look at the stream, a group that is still there says that nothing was lost.
+    let mut blind = false;
     let start = if known {
         let info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
             Ok(info) => Some((info.last_generated_id, info.entries_added)),
-            Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => None,
+            Err(error) if error.kind() == ErrorKind::Missing => None,
+            Err(error) if is_denied(&error) => {
+                blind = true;
+                None
+            }
             Err(error) => return Err(error),
         };
         beginning = memory.beginning(info);
@@ -93,15 +107,18 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         // A server without memory creates nothing, but serves reads and acknowledgements, which are what makes room. If the
         // group is there nothing is missing, and if not, the read says so.
         Err(error) if is_denied(&error) || is_out_of_memory(&error) => {
+            if is_denied(&error) && !std::mem::replace(&mut memory.told.create, true) {
+                stream.degraded("a group that does not exist cannot be created, which ends the consumer", &error);
+            }
             memory.denied = Some(error);
             (false, false)
         }
         Err(error) => return Err(error),
     };
-    if known {
+    if known && (created || !blind) {
         forget_or_orphan(stream, beginning, created);
         if !beginning.same_stream {
-            *memory = GroupMemory { denied: memory.denied.take(), ..GroupMemory::default() };
+            *memory = GroupMemory { denied: memory.denied.take(), told: memory.told, ..GroupMemory::default() };
         }
     }
     if created {
@@ -161,7 +178,13 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
             stream.book().finished.forget_below(floor);
             Ok(())
         }
-        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => Ok(()),
+        Err(error) if is_denied(&error) => {
+            if !std::mem::replace(&mut memory.told.info, true) {
+                stream.degraded("a lost group is made anew at its beginning, since its position is not known", &error);
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::Missing => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -181,7 +204,6 @@ fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
     } else if created {
         book.ledger.orphan_all();
         book.recognise = true;
-        book.read_to = beginning.after;
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod config;
 mod group;
+mod held;
+mod mode;
 mod reading;
 mod settle;
 mod start;
@@ -34,9 +36,10 @@ use crate::shutdown::Shutdown;
 use crate::work::{Batch, IntoOutcomes, Single, Work};
 use crate::{job, link};
 use config::Config;
+use held::Fleet;
 use link::Link;
 use stream::Stream;
-use worker::{Fleet, Worker};
+use worker::Worker;
 
 /// A consumer of a group that is ready to run; made by [`DurableBuilder::build`].
 #[derive(Debug)]

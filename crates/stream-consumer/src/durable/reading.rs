@@ -79,11 +79,12 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn new(stream: &Arc<Stream>) -> Self {
+    /// `batch` is how many entries one handler takes.
+    pub(crate) fn new(stream: &Arc<Stream>, batch: usize) -> Self {
         let config = &stream.config;
         let streams = config.streams.len();
         let limits = ReadLimits {
-            concurrency: config.concurrency.div_ceil(streams),
+            concurrency: config.concurrency.div_ceil(streams).saturating_mul(batch).min(u32::MAX as usize),
             prefetch: config.prefetch,
             prefetch_bytes: (config.prefetch_bytes / streams).max(1),
         };
@@ -137,7 +138,7 @@ impl Reading {
             let want = self.ahead.want(held + pending, held_bytes);
             // Half the room at most, so that the next read can be under way while this one's entries are handled.
             let limits = self.ahead.limits();
-            let half = limits.concurrency.max((limits.concurrency + limits.prefetch).div_ceil(2));
+            let half = limits.concurrency.max(limits.concurrency.saturating_add(limits.prefetch).div_ceil(2));
             let wanted = want.min(half);
             if wanted == 0 {
                 return;

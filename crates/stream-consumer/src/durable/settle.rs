@@ -14,10 +14,11 @@ use stream_redis::command::XAck;
 use stream_redis::{Error, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::config::Acknowledge;
+use super::held::{Burial, Ready, Recount, Wake};
 use super::job::Members;
+use super::mode::{by_mode, swallowed};
 use super::stream::{Stream, now};
-use super::worker::{Burial, Ready, Recount, Wake, Worker};
+use super::worker::Worker;
 use crate::codec::DecodeError;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
@@ -68,6 +69,7 @@ pub(crate) enum Landed {
         entries: Vec<Ready>,
     },
     HandedBack {
+        number: u64,
         result: Result<u64, Error>,
     },
 }
@@ -134,16 +136,25 @@ impl<W: Work> Worker<W> {
     }
 
     fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
-        let outcome = by_mode(self.stream.config.acknowledge, outcome);
+        let mode = self.stream.config.acknowledge;
+        let error = swallowed(mode, &outcome);
+        let outcome = by_mode(mode, outcome);
         let (id, attempt) = (delivery.id(), delivery.attempt());
         self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
         match self.stream.config.retry.verdict(attempt, &outcome, fastrand::f64()) {
             Verdict::Acknowledge => {
-                count(&self.stream.counters.handled, 1);
-                self.stream.tell(&Event::Handled { id, attempt });
+                match error {
+                    None => {
+                        count(&self.stream.counters.handled, 1);
+                        self.stream.tell(&Event::Handled { id, attempt });
+                    }
+                    Some(reason) => self.stream.given_up(id, &reason),
+                }
                 self.leave_lane(slot);
                 self.acknowledge(slot, id);
             }
+            // Whoever owns it now decides; that may be this process, under another slot.
+            _ if !mode.is_beforehand() && self.is_lost(slot) => self.forget(slot),
             Verdict::RetryAfter(after) => {
                 count(&self.stream.counters.retried, 1);
                 self.stream.tell(&Event::Retrying { id, attempt, after });
@@ -186,10 +197,9 @@ impl<W: Work> Worker<W> {
 
     fn bury_with(&mut self, slot: Slot, delivery: Delivery, reason: DeadReason) {
         self.leave_lane(slot);
-        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
+        if self.stream.config.acknowledge.is_beforehand() {
             // It is not pending any more, so nothing could be moved; the mode has given it up beforehand.
-            count(&self.stream.counters.given_up, 1);
-            self.stream.tell(&Event::GivenUp { id: delivery.id(), reason: &reason });
+            self.stream.given_up(delivery.id(), &reason);
             self.stream.book().ledger.remove(slot);
             return;
         }
@@ -210,6 +220,8 @@ impl<W: Work> Worker<W> {
     /// Writes a dead letter and acknowledges its entry, in one step.
     pub(crate) fn bury(&mut self, burial: Burial) {
         let stream = Arc::clone(&self.stream);
+        // That it is not pending any more once it is written is no loss.
+        stream.book().ledger.set_stage(burial.slot, Stage::Settling);
         self.flights.push(Box::pin(async move {
             let id = burial.letter.entry.id();
             let target = stream.config.dead_letter_of(&stream.owner.key);
@@ -260,23 +272,29 @@ impl<W: Work> Worker<W> {
         for (slot, ..) in entries {
             self.leave_lane(*slot);
         }
-        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
+        if self.stream.config.acknowledge.is_beforehand() {
             return;
         }
+        self.handing_back += entries.len() as u64;
         for chunk in entries.chunks(250) {
             let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
             let stream = Arc::clone(&self.stream);
             self.flights.push(Box::pin(async move {
                 let result = stream.link.hand_back(&stream.owner, &counts).await;
-                Landed::HandedBack { result }
+                Landed::HandedBack { number: counts.len() as u64, result }
             }));
         }
     }
 
     fn acknowledge(&mut self, slot: Slot, id: EntryId) {
-        if matches!(self.stream.config.acknowledge, Acknowledge::First | Acknowledge::NoAck) {
-            self.stream.book().ledger.remove(slot);
-            return;
+        if self.stream.config.acknowledge.is_beforehand() {
+            let mut book = self.stream.book();
+            // It is held again only if the group was made anew meanwhile and has delivered it once more.
+            if !matches!(book.ledger.lease(slot), Lease::Held(_)) {
+                book.finished.insert(id);
+                book.ledger.remove(slot);
+                return;
+            }
         }
         if self.acks.is_empty() {
             self.acks_since = Some(now());
@@ -296,14 +314,19 @@ impl<W: Work> Worker<W> {
         }
         let stream = Arc::clone(&self.stream);
         self.flights.push(Box::pin(async move {
+            let mut denied = false;
             loop {
                 let ids = entries.iter().map(|ready| ready.delivery.id()).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
                 match stream.link.run(&command).await {
                     Ok(_) => return Landed::AcknowledgedFirst { entries },
-                    // Nothing was started, so it is safe to ask again.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                    Err(error) if super::group::is_denied(&error) && !std::mem::replace(&mut denied, true) => {
+                        stream.degraded("entries cannot be acknowledged, so none is started", &error);
+                    }
+                    Err(_) => {}
                 }
+                // Nothing was started, so it is safe to ask again.
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }));
     }
@@ -432,14 +455,24 @@ impl<W: Work> Worker<W> {
             Landed::Buried { burial, result } => self.buried(*burial, result),
             Landed::AcknowledgedFirst { entries } => {
                 let now = now();
+                {
+                    let mut book = self.stream.book();
+                    for ready in &entries {
+                        book.ledger.orphan(ready.slot);
+                    }
+                }
                 for ready in entries {
                     self.enqueue(Ready { since: now, ..ready });
                 }
             }
-            Landed::HandedBack { result } => {
-                if let Ok(number) = result {
-                    count(&self.stream.counters.handed_back, number);
-                    self.report.handed_back += number;
+            Landed::HandedBack { number, result } => {
+                self.handing_back -= number;
+                match result {
+                    Ok(back) => {
+                        count(&self.stream.counters.handed_back, back);
+                        self.report.handed_back += back;
+                    }
+                    Err(_) => self.report.left_pending += number,
                 }
             }
         }
@@ -472,33 +505,5 @@ impl<W: Work> Worker<W> {
         let now = now();
         self.acks_since.get_or_insert(now);
         self.acks_not_before = Some(now + pause);
-    }
-}
-
-/// The outcome as the acknowledgement mode sees it.
-fn by_mode(mode: Acknowledge, outcome: Outcome) -> Outcome {
-    match (mode, outcome) {
-        (Acknowledge::RejectOnError, Outcome::Retry { after: None, error: Some(error) }) => {
-            Outcome::Reject { reason: error }
-        }
-        (Acknowledge::Always | Acknowledge::First | Acknowledge::NoAck, Outcome::Retry { .. }) => Outcome::Done,
-        (_, outcome) => outcome,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_change_what_an_error_means_and_nothing_else() {
-        let check = |mode, outcome: Outcome, expected: Outcome| assert_eq!(by_mode(mode, outcome), expected);
-        let failed = || Outcome::failed("no");
-        check(Acknowledge::RetryOnError, failed(), failed());
-        check(Acknowledge::RejectOnError, failed(), Outcome::reject("no"));
-        check(Acknowledge::RejectOnError, Outcome::retry(), Outcome::retry());
-        check(Acknowledge::Always, failed(), Outcome::Done);
-        check(Acknowledge::Always, Outcome::reject("bad"), Outcome::reject("bad"));
-        check(Acknowledge::First, failed(), Outcome::Done);
     }
 }

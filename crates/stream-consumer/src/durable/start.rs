@@ -12,10 +12,11 @@ use stream_redis::Taken;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
+use super::held::{Alone, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::settle::{Landed, take, take_suspect};
 use super::stream::now;
-use super::worker::{Alone, Ready, Recount, TakenOver, Wake, Worker};
+use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
@@ -72,6 +73,9 @@ impl<W: Work> Worker<W> {
     /// Since when the lease is certain; `None` if it is not, and then the entry goes another way.
     fn still_ours(&mut self, ready: &Ready, now: Instant) -> Option<Instant> {
         let lease = self.stream.config.lease;
+        if self.stream.config.acknowledge.is_beforehand() {
+            return Some(ready.since);
+        }
         if lease.is_certain(ready.since, now) && !self.stream.is_disturbed() {
             return Some(ready.since);
         }
@@ -192,11 +196,18 @@ impl<W: Work> Worker<W> {
             }
             TakenOver::Whole(entries) => {
                 let since = now();
+                let mut before_start = Vec::new();
                 for (slot, entry) in entries {
                     self.held_bytes += entry.size();
                     let delivery = Delivery::new(entry, 2, Arc::clone(&self.stream.source));
-                    self.enqueue(Ready { slot, delivery, since });
+                    let ready = Ready { slot, delivery, since };
+                    if self.stream.config.acknowledge == Acknowledge::First {
+                        before_start.push(ready);
+                    } else {
+                        self.enqueue(ready);
+                    }
                 }
+                self.acknowledge_first(before_start);
             }
         }
     }
@@ -220,7 +231,20 @@ impl<W: Work> Worker<W> {
             self.starved = true;
             return;
         }
-        let recounts: Vec<_> = self.recounts.drain(..permits.len()).collect();
+        let mut recounts = Vec::with_capacity(permits.len());
+        while recounts.len() < permits.len()
+            && let Some(recount) = self.recounts.pop_front()
+        {
+            if self.is_lost(recount.slot) {
+                self.forget(recount.slot);
+            } else {
+                recounts.push(recount);
+            }
+        }
+        permits.truncate(recounts.len());
+        if recounts.is_empty() {
+            return;
+        }
         self.recounting = true;
         let stream = Arc::clone(&self.stream);
         self.flights.push(Box::pin(async move { take(stream, recounts, permits, false).await }));
@@ -231,7 +255,13 @@ impl<W: Work> Worker<W> {
         if self.suspect_under_way {
             return;
         }
-        let Some(mut recount) = self.suspects.pop_front() else { return };
+        let mut recount = loop {
+            let Some(recount) = self.suspects.pop_front() else { return };
+            if !self.is_lost(recount.slot) {
+                break recount;
+            }
+            self.forget(recount.slot);
+        };
         self.suspect_under_way = true;
         let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
         self.spare = None;
@@ -279,7 +309,7 @@ impl<W: Work> Worker<W> {
             Ok(answers) if answers.len() == recounts.len() => answers,
             Err(error) if super::group::is_denied(&error) => {
                 // Without the permission to count, an entry comes back through its lease.
-                if !std::mem::replace(&mut self.take_denied, true) {
+                if self.stream.set_uncounted() {
                     self.stream.degraded("retries come back only after their lease, and are not counted", &error);
                 }
                 for recount in recounts {
@@ -348,6 +378,17 @@ impl<W: Work> Worker<W> {
     pub(crate) fn take_again(&mut self, recounts: Vec<Recount>, at: Instant) {
         for recount in recounts {
             self.wait(at, Wake::Recount(recount));
+        }
+    }
+
+    /// The entry leaves its lane; the next of its key may start.
+    pub(crate) fn leave_lane(&mut self, slot: Slot) {
+        if self.lane_keys.is_empty() {
+            return;
+        }
+        let Some(key) = self.lane_keys.remove(&slot) else { return };
+        if let Some(next) = self.lanes.finish(&key) {
+            self.queue.push_back(next);
         }
     }
 

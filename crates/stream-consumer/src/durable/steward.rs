@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::group;
+use super::held::TakenOver;
 use super::stream::{Stream, now};
-use super::worker::TakenOver;
 use crate::observe::{Event, count};
 
 /// So many leases are renewed by one call: under a millisecond of the server's time.
@@ -35,7 +35,7 @@ pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>
 async fn renew_loop(stream: &Stream) {
     let every = stream.config.lease.renew_every();
     let mut next = Instant::now() + every;
-    let mut denied = false;
+    let (mut denied, mut plain) = (false, false);
     loop {
         sleep_until(next).await;
         // A tick that comes late is not followed by a burst.
@@ -43,7 +43,12 @@ async fn renew_loop(stream: &Stream) {
         if denied {
             continue;
         }
-        match stream.link.within(every, renew(stream)).await {
+        let renewed = stream.link.within(every, renew(stream)).await;
+        if stream.link.is_plain() && !std::mem::replace(&mut plain, true) {
+            let error = Error::new(ErrorKind::NoPermission, "the server does not allow EVALSHA and EVAL to this user");
+            stream.degraded("without scripts, an entry counts as lost before its lease is over", &error);
+        }
+        match renewed {
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
                 // The reader finds out as well; on 6.2 only after its BLOCK period.
@@ -112,7 +117,7 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
 
 struct Search {
     cursor: ClaimCursor,
-    /// Whether the server does not let us ask for delivery counts.
+    /// Whether the server does not let us ask for delivery counts, or set them.
     plain: bool,
 }
 
@@ -123,7 +128,7 @@ impl Search {
         // How often room may be waited for: not at all, as long as nothing was found.
         let mut waits = 0;
         loop {
-            if stream.is_cut() {
+            if stream.is_cut() || stream.is_stopping() {
                 return Ok(());
             }
             let room = room(stream);
@@ -135,6 +140,8 @@ impl Search {
                 sleep(PAUSE).await;
                 continue;
             }
+            self.plain |= stream.is_uncounted();
+            self.cursor.end_at(stream.book().read_to);
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
                 group: stream.owner.group.clone(),

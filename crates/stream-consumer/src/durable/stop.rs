@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use stream_core::{EntryId, Slot};
+use stream_core::{DeadReason, EntryId, Slot};
 
+use super::held::{Recount, TakenOver, Wake};
 use super::reading::undelivered;
-use super::worker::{Recount, TakenOver, Wake, Worker};
+use super::worker::Worker;
 use crate::observe::Stats;
 use crate::work::Work;
 
@@ -47,28 +48,37 @@ impl<W: Work> Worker<W> {
     /// Stops within the grace period and what the last commands take.
     pub(crate) async fn drain(&mut self) {
         let cut = self.reading.close();
+        self.stream.set_stopping();
         self.flush = true;
-        let mut offered = 0;
-        self.hand_back_unstarted(&mut offered);
+        // What handlers had given back in their time is another matter.
+        (self.report.handed_back, self.report.left_pending) = (0, 0);
+        self.hand_back_unstarted();
         self.flush_if_due(super::stream::now());
 
         let shutdown = self.fleet.shutdown.clone();
         let end = tokio::time::sleep(self.stream.config.grace);
+        let grace_ends = end.deadline();
         tokio::pin!(end);
         let mut aborting = false;
         let mut aborted = false;
         loop {
             // What came back from the server meanwhile is not started any more.
-            self.hand_back_unstarted(&mut offered);
-            if self.jobs.running() == 0 {
+            self.hand_back_unstarted();
+            if self.jobs.running() == 0 && (!self.owes || self.queue.is_empty()) {
                 if self.acks.is_empty() && self.flights.is_empty() {
                     break;
                 }
                 if !aborting {
                     aborting = true;
-                    let last = (tokio::time::Instant::now() + self.last_words()).min(end.deadline());
+                    // However little is left of the grace period, what is done is acknowledged.
+                    let now = tokio::time::Instant::now();
+                    let last = (now + self.last_words()).min(grace_ends.max(now + POLITENESS));
                     end.as_mut().reset(last);
                 }
+            } else if aborting && !aborted {
+                // What was acknowledged just now has started after all.
+                aborting = false;
+                end.as_mut().reset(grace_ends);
             }
             tokio::select! {
                 biased;
@@ -81,12 +91,12 @@ impl<W: Work> Worker<W> {
                 () = self.settle_next() => continue,
             }
             (aborting, aborted) = (true, true);
-            self.abort_running(&mut offered);
+            self.abort_running();
             end.as_mut()
                 .reset(tokio::time::Instant::now() + self.last_words().min(self.stream.config.grace.max(POLITENESS)));
         }
         self.report.unconfirmed = self.acks_settling as u64;
-        self.report.left_pending = offered.saturating_sub(self.report.handed_back);
+        self.report.left_pending += self.handing_back;
         self.flights.clear();
         let leave = self.leave(cut);
         let removed = tokio::time::timeout(POLITENESS, leave).await.unwrap_or(false);
@@ -99,7 +109,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Gives back whatever is held and does not run, with the number of its starts so far.
-    fn hand_back_unstarted(&mut self, offered: &mut u64) {
+    fn hand_back_unstarted(&mut self) {
         let mut unstarted: Vec<(Slot, EntryId, u32)> = Vec::new();
         let before = |attempt: u32| attempt.saturating_sub(1);
         let recount = |recount: Recount| {
@@ -107,9 +117,11 @@ impl<W: Work> Worker<W> {
             let starts = if recount.give_up { recount.attempt.saturating_add(1) } else { before(recount.attempt) };
             (recount.slot, recount.id, starts)
         };
-        for ready in self.queue.drain(..).chain(self.lanes.drain()) {
-            self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
-            unstarted.push((ready.slot, ready.delivery.id(), before(ready.delivery.attempt())));
+        if !self.owes {
+            for ready in self.queue.drain(..).chain(self.lanes.drain()) {
+                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                unstarted.push((ready.slot, ready.delivery.id(), before(ready.delivery.attempt())));
+            }
         }
         unstarted.extend(self.recounts.drain(..).map(recount));
         unstarted.extend(self.suspects.drain(..).map(recount));
@@ -135,12 +147,17 @@ impl<W: Work> Worker<W> {
             }
         }
         unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
-        *offered += unstarted.len() as u64;
         self.hand_back(&unstarted);
     }
 
     /// Ends what still runs. Its starts count.
-    fn abort_running(&mut self, offered: &mut u64) {
+    fn abort_running(&mut self) {
+        if std::mem::take(&mut self.owes) {
+            for ready in self.queue.drain(..).chain(self.lanes.drain()) {
+                let error = "the consumer stopped before its turn came".to_owned();
+                self.stream.given_up(ready.delivery.id(), &DeadReason::Exhausted { error: Some(error) });
+            }
+        }
         let mut aborted = Vec::new();
         for members in self.jobs.abort_all() {
             self.report.aborted += 1;
@@ -152,7 +169,6 @@ impl<W: Work> Worker<W> {
             }
         }
         aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
-        *offered += aborted.len() as u64;
         self.hand_back(&aborted);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stream_core::{DEFAULT_FINISHED_CAPACITY, EntryId, Finished, Lease, Ledger, Slot};
+use stream_core::{DEFAULT_FINISHED_CAPACITY, DeadReason, EntryId, Finished, Lease, Ledger, Slot};
 use stream_redis::{Error, Owner};
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +44,10 @@ pub(crate) struct Stream {
     cut: AtomicBool,
     /// How many entries that were taken over, or are to be tried again, wait for a place.
     in_line: AtomicUsize,
+    /// Whether the server does not let this user set counts: then what is taken over has to come with its body.
+    uncounted: AtomicBool,
+    /// Set when the worker drains: whoever stops takes nothing over.
+    stopping: AtomicBool,
 }
 
 impl Stream {
@@ -66,6 +70,8 @@ impl Stream {
             disturbed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             in_line: AtomicUsize::new(0),
+            uncounted: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -101,12 +107,27 @@ impl Stream {
         self.cut.load(Ordering::Acquire)
     }
 
+    /// Counts cannot be set. Returns whether that is news.
+    pub(crate) fn set_uncounted(&self) -> bool {
+        !self.uncounted.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether counts cannot be set.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.uncounted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Tells the observer and the log.
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        crate::observe::log(&self.source, event);
-        if let Some(observer) = &self.config.observer {
-            observer.event(&self.source.stream, event);
-        }
+        crate::observe::tell(&self.source, self.config.observer.as_deref(), event);
     }
 
     /// Somebody else owns the entry: tells its handler, and withholds what it returns.
@@ -133,6 +154,12 @@ impl Stream {
     pub(crate) fn deleted(&self, id: EntryId) {
         count(&self.counters.deleted_while_pending, 1);
         self.tell(&Event::DeletedWhilePending { id });
+    }
+
+    /// An entry is not handled any more, in a mode that has acknowledged it or is going to.
+    pub(crate) fn given_up(&self, id: EntryId, reason: &DeadReason) {
+        count(&self.counters.given_up, 1);
+        self.tell(&Event::GivenUp { id, reason });
     }
 
     /// Something optional does not work.

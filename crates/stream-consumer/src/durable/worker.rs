@@ -6,20 +6,21 @@
 
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use smallvec::SmallVec;
-use stream_core::{DeadLetter, EntryId, Inline, Lanes, Slot, Stage};
+use stream_core::{EntryId, Inline, Lanes, Slot, Stage};
 use stream_redis::ReadBatch;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Sleep;
 use tokio_util::sync::PollSemaphore;
 
 use super::config::{Acknowledge, RetryOrder};
+use super::held::{Alone, Fleet, Ready, Recount, TakenOver, Waiting, Wake};
 use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
 use super::settle::{Flight, Landed};
@@ -27,95 +28,7 @@ use super::stream::{Stream, now};
 use crate::delivery::Delivery;
 use crate::error::RunError;
 use crate::observe::{Event, count};
-use crate::shutdown::Shutdown;
 use crate::work::Work;
-
-/// What all streams of a consumer share.
-#[derive(Clone)]
-pub(crate) struct Fleet {
-    /// One for each handler that may run.
-    pub(crate) permits: Arc<Semaphore>,
-    /// One suspect at a time.
-    pub(crate) suspect: Arc<Semaphore>,
-    pub(crate) shutdown: Shutdown,
-}
-
-/// An entry whose handler may start: its delivery count stands on the server.
-pub(crate) struct Ready {
-    pub(crate) slot: Slot,
-    pub(crate) delivery: Delivery,
-    /// When its lease was certain the last time that this task knows of.
-    pub(crate) since: Instant,
-}
-
-/// An entry whose count has to be set on the server before anything else happens to it; its body comes with the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Recount {
-    pub(crate) slot: Slot,
-    pub(crate) id: EntryId,
-    pub(crate) attempt: u32,
-    /// Whether nothing may run beside it, which its count on the server tells.
-    pub(crate) alone: bool,
-    /// Whether it goes to the dead letters instead of a handler.
-    pub(crate) give_up: bool,
-}
-
-/// An entry that waits for a time.
-pub(crate) enum Wake {
-    Recount(Recount),
-    Bury(Box<Burial>),
-}
-
-/// An entry on its way to the dead letters.
-pub(crate) struct Burial {
-    pub(crate) slot: Slot,
-    pub(crate) letter: DeadLetter,
-    pub(crate) tries: u32,
-}
-
-pub(crate) struct Waiting {
-    pub(crate) at: Instant,
-    pub(crate) sequence: u64,
-    pub(crate) wake: Wake,
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.sequence) == (other.at, other.sequence)
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    /// The earliest is the greatest, for the heap.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.at, other.sequence).cmp(&(self.at, self.sequence))
-    }
-}
-
-/// A suspect that has all places for itself until it is settled: until then, the death of this process would be blamed on
-/// it, and only what it does itself may be.
-pub(crate) struct Alone {
-    pub(crate) slot: Slot,
-    /// When its handler returned well.
-    pub(crate) handled: Option<Instant>,
-    pub(crate) _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
-}
-
-/// Entries that the steward took over from others.
-pub(crate) enum TakenOver {
-    /// With their delivery counts; their bodies are not fetched yet.
-    Counted(Vec<(Slot, EntryId, u64)>),
-    /// With their bodies, where the server does not let us ask for the counts.
-    Whole(Vec<(Slot, stream_core::Entry)>),
-}
 
 enum Happened<W: Work> {
     Ended(Ended<W>),
@@ -164,7 +77,10 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) flush: bool,
     pub(crate) flights: FuturesUnordered<Flight>,
     pub(crate) held_bytes: usize,
-    pub(crate) take_denied: bool,
+    /// Whether what is queued has to run even after a stop: it was acknowledged beforehand, or it is lost.
+    pub(crate) owes: bool,
+    /// Entries on their way back to the group.
+    pub(crate) handing_back: u64,
     taken_over: mpsc::Receiver<TakenOver>,
     pub(crate) last_sweep: Instant,
     timer: Pin<Box<Sleep>>,
@@ -175,7 +91,7 @@ pub(crate) struct Worker<W: Work> {
 impl<W: Work> Worker<W> {
     pub(crate) fn new(stream: &Arc<Stream>, work: Arc<W>, fleet: Fleet, taken_over: mpsc::Receiver<TakenOver>) -> Self {
         Self {
-            reading: Reading::new(stream),
+            reading: Reading::new(stream, work.batch()),
             stream: Arc::clone(stream),
             work,
             permits: PollSemaphore::new(Arc::clone(&fleet.permits)),
@@ -206,7 +122,8 @@ impl<W: Work> Worker<W> {
             flush: false,
             flights: FuturesUnordered::new(),
             held_bytes: 0,
-            take_denied: false,
+            owes: stream.config.acknowledge.is_beforehand(),
+            handing_back: 0,
             taken_over,
             last_sweep: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -285,9 +202,9 @@ impl<W: Work> Worker<W> {
         self.take_in(event);
         let now = now();
         self.wake(now);
-        if self.stream.config.acknowledge == Acknowledge::First {
-            // Whatever was acknowledged beforehand has to run, or it is lost.
+        if self.owes {
             self.start_ready();
+            self.leave_line();
         }
         self.flush_if_due(now);
         self.sweep(now);
@@ -300,7 +217,7 @@ impl<W: Work> Worker<W> {
 
     fn may_read(&self) -> bool {
         // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
-        self.waiting.len() < self.stream.config.waiting && self.acks_settling < 16 * self.reading.room()
+        self.waiting.len() < self.stream.config.waiting && self.acks_settling < self.reading.room().saturating_mul(16)
     }
 
     async fn next(&mut self, running: bool) -> Happened<W> {
@@ -330,11 +247,11 @@ impl<W: Work> Worker<W> {
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Happened::Timer);
         }
-        if !running {
-            return Poll::Pending;
-        }
         if let Poll::Ready(Some(entries)) = self.taken_over.poll_recv(cx) {
             return Poll::Ready(Happened::TakenOver(entries));
+        }
+        if !running && !self.owes {
+            return Poll::Pending;
         }
         if self.starved {
             if let Poll::Ready(Some(permit)) = self.permits.poll_acquire(cx) {
@@ -342,6 +259,9 @@ impl<W: Work> Worker<W> {
                 return Poll::Ready(Happened::Permit(permit));
             }
             self.in_line = true;
+        }
+        if !running {
+            return if self.again { Poll::Ready(Happened::Timer) } else { Poll::Pending };
         }
         match self.reading.poll(cx, &mut self.batch) {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
@@ -400,6 +320,7 @@ impl<W: Work> Worker<W> {
         let mut bytes = 0;
         let mut recognised = 0;
         let first = self.stream.config.acknowledge == Acknowledge::First;
+        let no_ack = self.stream.config.acknowledge == Acknowledge::NoAck;
         let mut before_start = Vec::new();
         let stream = Arc::clone(&self.stream);
         {
@@ -425,6 +346,9 @@ impl<W: Work> Worker<W> {
                     }
                 }
                 let slot = book.ledger.insert(id, now, None);
+                if no_ack {
+                    book.ledger.orphan(slot);
+                }
                 self.held_bytes += entry.size();
                 let delivery = Delivery::new(entry, 1, Arc::clone(&stream.source));
                 let ready = Ready { slot, delivery, since: now };
@@ -449,7 +373,11 @@ impl<W: Work> Worker<W> {
     pub(crate) fn enqueue(&mut self, ready: Ready) {
         let config = &self.stream.config;
         let key = match (&config.lane_of, config.retry_order) {
-            (Some(lane_of), _) => lane_of(ready.delivery.entry()),
+            // A key is made by code of the user: one that panics is a message without an order, not the end of the loop.
+            (Some(lane_of), _) => catch_unwind(AssertUnwindSafe(|| lane_of(ready.delivery.entry()))).unwrap_or_else(|_| {
+                tracing::error!(stream = %self.stream.owner.key, id = %ready.delivery.id(), "the order's key panicked");
+                None
+            }),
             // Without lanes, to wait in place means that the whole stream is one lane.
             (None, RetryOrder::InPlace) => Some(0),
             (None, RetryOrder::Later) => None,
@@ -464,17 +392,6 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// The entry leaves its lane; the next of its key may start.
-    pub(crate) fn leave_lane(&mut self, slot: Slot) {
-        if self.lane_keys.is_empty() {
-            return;
-        }
-        let Some(key) = self.lane_keys.remove(&slot) else { return };
-        if let Some(next) = self.lanes.finish(&key) {
-            self.queue.push_back(next);
-        }
-    }
-
     pub(crate) fn wait(&mut self, at: Instant, wake: Wake) {
         self.sequence += 1;
         self.waiting.push(Waiting { at, sequence: self.sequence, wake });
@@ -483,6 +400,9 @@ impl<W: Work> Worker<W> {
     fn wake(&mut self, now: Instant) {
         while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
             match self.waiting.pop().map(|waiting| waiting.wake) {
+                // Whoever owns it now runs it; that may be this process, under another slot.
+                Some(Wake::Recount(Recount { slot, .. })) if self.is_lost(slot) => self.forget(slot),
+                Some(Wake::Bury(burial)) if self.is_lost(burial.slot) => self.forget(burial.slot),
                 Some(Wake::Recount(recount)) => {
                     self.stream.book().ledger.set_stage(recount.slot, Stage::Queued);
                     // A count that says that nothing runs beside it has to stay true, also where it could not be set at once.
@@ -493,6 +413,10 @@ impl<W: Work> Worker<W> {
                 None => {}
             }
         }
+    }
+
+    pub(crate) fn is_lost(&self, slot: Slot) -> bool {
+        self.stream.book().ledger.lease(slot) == stream_core::Lease::Lost
     }
 
     fn next_sweep(&self) -> Instant {

@@ -40,6 +40,11 @@ use worker::Worker;
 /// It sees every entry once in its life, as far as it is not gone before it is read. Nothing is acknowledged: an entry that
 /// runs when the process dies is not run again. For that there are [durable consumers](crate::Consumer::durable).
 ///
+/// Outcomes mean what they can mean without a group: `Done` counts; `Retry` is repeated in this process as the
+/// [policy](EphemeralBuilder::retry) says; what is rejected, cannot be decoded or has used up its attempts is told as
+/// [`GivenUp`](crate::Event::GivenUp) and is in no dead letter. So is what a handler releases, since nobody else takes it;
+/// released while stopping, it counts as not started, and the report's position does not pass it.
+///
 /// # On the server
 ///
 /// Nothing: no group, no consumer, no key. An idle stream costs one `XREAD` in a BLOCK period on a connection of its own,

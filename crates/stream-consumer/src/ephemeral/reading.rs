@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits, StartFrom, StreamFacts, Tail, TailBreak};
 use stream_redis::command::{XInfoStream, XLastEntry};
@@ -23,6 +23,8 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// So often the server may refuse the credentials that it had taken before: they may be about to be rotated.
 const REFUSALS: u32 = 3;
+/// So long reading waits for a comparison; then it goes on without.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What came of polling.
 pub(crate) enum Progress {
@@ -45,8 +47,11 @@ enum Answer {
     Denied(Error, Option<EntryId>),
 }
 
+/// The socket, and what the server says of the stream.
+type Prepared = (Box<dyn Reader>, Answer);
+
 enum State {
-    Preparing(BoxFuture<Result<(Box<dyn Reader>, Answer), Error>>),
+    Preparing(BoxFuture<Result<Prepared, Error>>),
     Open(Box<dyn Reader>),
     Comparing(Box<dyn Reader>, BoxFuture<Result<Answer, Error>>),
     Pausing(Option<Box<dyn Reader>>, Pin<Box<Sleep>>),
@@ -130,7 +135,7 @@ impl Reading {
         let due = self.compare_now || self.compared.is_none_or(|at| now().saturating_duration_since(at) >= block);
         if due && self.may_compare && tail.is_known() {
             let stream = Arc::clone(&self.stream);
-            let facts = async move { stream.link.within(stream.config.block, facts(&stream, false)).await };
+            let facts = async move { stream.link.within(LOOK, facts(&stream, false)).await };
             self.state = State::Comparing(reader, Box::pin(facts));
             return;
         }
@@ -346,7 +351,7 @@ impl Reading {
     }
 
     /// Keeps the socket, and reads again later.
-    fn pause(&mut self, pause: std::time::Duration) {
+    fn pause(&mut self, pause: Duration) {
         if let State::Open(reader) = std::mem::replace(&mut self.state, State::Closed) {
             self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
         }
@@ -379,7 +384,7 @@ impl Reading {
 }
 
 /// Opens the reading socket, then asks for the facts: the start, or what became of the stream meanwhile.
-async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<(Box<dyn Reader>, Answer), Error> {
+async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<Prepared, Error> {
     let name = format!("streamkeeper:{}", stream.source.consumer);
     let reader = stream.config.client.connector().open_reader(&stream.source.stream, &name).await?;
     let answer = if first || ask {

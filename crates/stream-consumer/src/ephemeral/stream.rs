@@ -17,9 +17,6 @@ pub(crate) struct Stream {
 impl Stream {
     /// Tells the observer and the log.
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        crate::observe::log(&self.source, event);
-        if let Some(observer) = &self.config.observer {
-            observer.event(&self.source.stream, event);
-        }
+        crate::observe::tell(&self.source, self.config.observer.as_deref(), event);
     }
 }

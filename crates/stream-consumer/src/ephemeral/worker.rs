@@ -16,7 +16,7 @@ use stream_core::{DeadReason, EntryId, InOrder, Inline, Outcome, Verdict};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
-use tokio_util::sync::PollSemaphore;
+use tokio_util::sync::{CancellationToken, PollSemaphore};
 
 use super::EphemeralReport;
 use super::reading::{Progress, Reading};
@@ -366,7 +366,7 @@ impl<W: Work> Worker<W> {
             }
             for members in self.jobs.abort_all() {
                 aborted += 1;
-                members.deliveries.iter().filter_map(Delivery::token).for_each(|token| token.cancel());
+                members.deliveries.iter().filter_map(Delivery::token).for_each(CancellationToken::cancel);
             }
         }
         let unstarted = self.unstarted + self.waiting.len() as u64;

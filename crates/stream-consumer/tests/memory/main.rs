@@ -1,5 +1,8 @@
 //! The run loop on the in-memory server and on paused time: exact where real servers can only be watched.
 
+mod modes;
+mod owning;
+mod stopping;
 mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -21,6 +21,7 @@ pub(crate) struct Journal(Arc<Mutex<BTreeMap<EntryId, Vec<u32>>>>);
 
 impl Journal {
     /// Notes the start of a handler.
+    #[allow(clippy::needless_pass_by_value, reason = "handlers own their context")]
     pub(crate) fn done(&self, cx: Context) -> impl Future<Output = ()> + Send + use<> {
         self.0.lock().unwrap().entry(cx.id()).or_default().push(cx.attempt());
         async {}

@@ -181,11 +181,7 @@ impl DeadLetters {
             let chosen;
             (chosen, next) = self.choose(redrive, start, end, &mut left, &mut report).await?;
             let sent = chosen.len();
-            let result = self.send_back(redrive, chosen, &mut report).await;
-            if result.is_err() {
-                self.forget_connections();
-            }
-            result?;
+            self.send_back(redrive, chosen, &mut report).await?;
             if let Some(rate) = redrive.per_second.filter(|_| sent > 0 && next.is_some()) {
                 tokio::time::sleep(Duration::from_secs(sent as u64) / rate).await;
             }

@@ -10,7 +10,6 @@ use stream_redis::Error;
 use stream_redis::command::{Trim, XAdd, XRange};
 
 use super::DeadLetters;
-use crate::link::Link;
 
 /// About how many letters the trail remembers.
 const REMEMBERED: u64 = 10_000;
@@ -63,12 +62,6 @@ impl DeadLetters {
         let key = trail_key(self.stream());
         let lines: Vec<_> = sent.iter().map(|(letter, to, id)| write(&key, letter, to, *id)).collect();
         self.run_at(&key, &lines).await?.into_iter().try_for_each(|line| line.map(drop))
-    }
-
-    /// A connection of the trail is that of the letters where both are on one node; kept apart for those that are not.
-    pub(super) fn forget_connections(&mut self) {
-        self.targets.clear();
-        self.link = Link::new(&self.client, self.link.key().clone());
     }
 }
 

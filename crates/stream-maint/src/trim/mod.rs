@@ -22,7 +22,7 @@ pub use readers::Readers;
 pub use report::{Exclusion, TrimReport, TrimTotals, Trimmed};
 
 use crate::link::Link;
-use crate::look::Look;
+use crate::look::{Look, mind_consumers};
 
 /// Entries that one command deletes at most, so that it takes a millisecond or so.
 const STEP: u64 = 10_000;
@@ -128,6 +128,9 @@ impl Trimmer {
         let Some(mut look) = Look::at(&mut self.link).await? else { return Ok(None) };
         let state = &mut look.state;
         self.watch.observe(&mut state.groups, state.now_ms);
+        if self.policy.needs_watch() {
+            mind_consumers(&mut self.link, &mut state.groups).await?;
+        }
         let missing = |name: &&GroupName| state.groups.iter().all(|group| group.name != **name);
         let awaited: Vec<_> =
             self.awaited.iter().filter(missing).map(|name| needs_after(name, EntryId::ZERO)).collect();

@@ -10,7 +10,7 @@ use stream_testkit::memory::Profile;
 
 use crate::support::{Server, group, id, on_each};
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 const PROFILES: [Profile; 4] = [Profile::Redis62, Profile::Redis70, Profile::Redis72Plus, Profile::Redis80Plus];
 
 fn names(consumers: &[ConsumerName]) -> Vec<String> {
@@ -144,9 +144,9 @@ async fn abandoned_groups_go_when_they_were_seen_unchanged_for_long() {
         server.command("XREADGROUP GROUP tmp-held c STREAMS s >".split(' ')).unwrap();
         let mut cleaner = GroupCleaner::new(&server.client(), "s", policy()).unwrap();
         assert_eq!(cleaner.run().await.unwrap().kept, 5, "seen for the first time");
-        tokio::time::advance(HOUR - Duration::from_millis(1)).await;
+        tokio::time::advance(Duration::from_secs(3599)).await;
         assert_eq!(cleaner.run().await.unwrap().kept, 5);
-        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::time::advance(Duration::from_secs(1)).await;
         let report = cleaner.run().await.unwrap();
         assert_eq!((report.removed, report.kept), (vec![group("tmp-left")], 4), "{profile:?}");
         assert_eq!(server.groups("s"), ["billing", "tmp-held", "tmp-new", "tmp-read"], "{profile:?}");

@@ -155,7 +155,7 @@ async fn what_is_killed_on_the_way_back_loses_nothing_and_repeats_a_batch_at_mos
             let mut dead = dead(server);
             let task = tokio::spawn(async move { dead.redrive(&Redrive::new().batch(BATCH)).await.map(drop) });
             let there = move |length: i64| (length > kill * LETTERS as i64 / 4).then_some(());
-            eventually(Duration::from_secs(60), "a part to go back", || async { there(server.len("s").await) }).await;
+            eventually(Duration::from_mins(1), "a part to go back", || async { there(server.len("s").await) }).await;
             task.abort();
             let _ = task.await;
         }

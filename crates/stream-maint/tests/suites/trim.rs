@@ -6,7 +6,7 @@ use stream_core::{NamePattern, Need, Pin, TrimPolicy};
 use stream_maint::{TrimReport, Trimmed, Trimmer};
 use stream_redis::ErrorKind;
 use stream_testkit::MemoryServer;
-use stream_testkit::memory::Fault;
+use stream_testkit::memory::{Fault, Profile};
 
 use crate::support::{Server, group, id, key, on_each};
 
@@ -72,7 +72,7 @@ async fn b05_a_stale_group_pins_the_floor_until_the_policy_names_it() {
     assert!(matches!(pinned.plan.pinned_by, Pin::Group { name, .. } if name == group("dead-1")));
     assert_eq!(pinned.excluded, []);
 
-    let stale = TrimPolicy::new().exclude_stale(NamePattern::new("dead-*").unwrap(), Duration::from_secs(600));
+    let stale = TrimPolicy::new().exclude_stale(NamePattern::new("dead-*").unwrap(), Duration::from_mins(10));
     let mut loud = Trimmer::builder(&client).stream("s").policy(stale).build().unwrap();
     assert_eq!(report(&mut loud).await.removed, 0, "it was seen for the first time");
     tokio::time::advance(Duration::from_secs(599)).await;
@@ -83,6 +83,30 @@ async fn b05_a_stale_group_pins_the_floor_until_the_policy_names_it() {
     let [lost] = report.excluded.as_slice() else { panic!("{report:?}") };
     assert_eq!((&lost.group.name, lost.group.pending, lost.lag), (&group("dead-1"), 1, Some(9)));
     assert!(lost.lost_from.is_some());
+}
+
+/// One entry takes its handler hours, and its lease is renewed all the while.
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_consumer_is_alive_is_never_stale() {
+    for profile in [Profile::Redis62, Profile::Redis70, Profile::Redis72Plus, Profile::Redis80Plus] {
+        let server = MemoryServer::with_profile(profile);
+        let held = server.add("s", [("n", "1")]).to_string();
+        server.add("s", [("n", "2")]);
+        server.command(["XGROUP", "CREATE", "s", "slow", "0"]).unwrap();
+        server.command(["XGROUP", "CREATE", "s", "done", "$"]).unwrap();
+        server.command("XREADGROUP GROUP slow c COUNT 10 STREAMS s >".split(' ')).unwrap();
+        let stale = TrimPolicy::new().exclude_stale(NamePattern::new("slow*").unwrap(), Duration::from_mins(10));
+        let mut trimmer = Trimmer::builder(&server.client()).stream("s").policy(stale).build().unwrap();
+        for _ in 0..60 {
+            tokio::time::advance(Duration::from_mins(1)).await;
+            server.command(["XCLAIM", "s", "slow", "c", "0", &held, "JUSTID"]).unwrap();
+            let report = report(&mut trimmer).await;
+            assert_eq!((report.removed, report.excluded), (0, Vec::new()), "{profile:?}");
+        }
+        tokio::time::advance(Duration::from_mins(10)).await;
+        let report = report(&mut trimmer).await;
+        assert_eq!((report.removed, report.excluded.len()), (1, 1), "{profile:?}");
+    }
 }
 
 #[tokio::test]
@@ -174,7 +198,7 @@ async fn entries_go_by_number_only_as_far_as_groups_allow() {
         let unchanged = Some(Duration::ZERO);
         let pin = Pin::Group { name: group("g"), need, pending: 0, unchanged };
         check(TrimPolicy::new().longer_than(10), 49, pin).await;
-        check(TrimPolicy::new().older_than(Duration::from_secs(60)).longer_than(251), 0, Pin::Length).await;
+        check(TrimPolicy::new().older_than(Duration::from_mins(1)).longer_than(251), 0, Pin::Length).await;
     })
     .await;
 }

@@ -124,16 +124,9 @@ impl Script {
     }
 }
 
-/// The error of a command inside a script under the code it has outside of one. Redis 6.2 puts `@user_script: LINE: -` in
-/// front of it, and a missing permission comes without its code on all versions.
+/// The error of a command inside a script under the code it has outside of one: a missing permission comes without.
 fn inner(error: &ServerError) -> ServerError {
-    let mut error = match error.detail.split_once(": ") {
-        Some((_, text)) if error.code == "@user_script:" => match text.strip_prefix('-') {
-            Some(line) => ServerError::parse(line),
-            None => ServerError { code: "ERR".to_owned(), detail: text.to_owned() },
-        },
-        _ => error.clone(),
-    };
+    let mut error = error.clone();
     let refusals = ["ACL failure in script", "The user executing the script can't"];
     if error.code == "ERR" && refusals.iter().any(|refusal| error.detail.starts_with(refusal)) {
         "NOPERM".clone_into(&mut error.code);

@@ -6,15 +6,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::greeting::ServerIdentity;
-use crate::options::Protocol;
-use crate::transport::Stream;
 
 async fn pair() -> (CommandConnection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let greeted = Greeted { stream: Stream::Unix(ours), protocol: Protocol::Resp3, server: ServerIdentity::default() };
     let options = ConnectOptions::tcp("h", 1).build().unwrap();
-    (CommandConnection::new(greeted, &options).await.unwrap(), theirs)
+    (CommandConnection::new(Stream::Unix(ours), &options).await.unwrap(), theirs)
 }
 
 /// Takes `expected` off the wire, then writes `answer`.

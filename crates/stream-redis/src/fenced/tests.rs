@@ -232,6 +232,18 @@ async fn without_scripts_only_what_was_just_touched_is_handed_back() {
     assert_eq!(server.seen()[2..], ["XCLAIM s g c 0 1-0 IDLE 3600000 RETRYCOUNT 4 JUSTID"]);
 }
 
+#[tokio::test]
+async fn a_key_that_may_not_be_touched_is_not_taken_for_scripts_that_may_not_be_run() {
+    let refusal = "NOPERM User u has no permissions to access the 'eval:dead' key";
+    let server = Scripted::new([Err(refusal), Err(refusal)]);
+    let (fenced, owner) = (Fenced::new(), owner());
+    for _ in 0..2 {
+        let error = fenced.dead_letter(&server, &owner, id(1, 0), &key("eval:dead"), None, &[]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoPermission);
+    }
+    assert!(server.seen().iter().all(|sent| sent.starts_with("EVALSHA")));
+}
+
 #[test]
 fn calls_can_move_between_threads() {
     fn check_send<T: Send>(_: &T) {}

@@ -92,7 +92,15 @@ impl Parameters {
                 if tls {
                     list = format!("{list}, {}", TLS_PARAMETERS.join(", "));
                 }
-                return Err(config(format!("unknown parameter `{name}` in the URL: known are {list}")));
+                // With an `@` behind the `?` this is most likely the rest of a password, which must not be shown.
+                let message = if url.query().is_some_and(|query| query.contains('@')) {
+                    "the URL has an `@` after its `?` and a parameter that is not known: percent-encode a `?` in a \
+                     password as %3F"
+                        .to_owned()
+                } else {
+                    format!("unknown parameter `{name}` in the URL")
+                };
+                return Err(config(format!("{message}: known are {list}")));
             }
             if seen.iter().any(|(before, _)| *before == *name) {
                 return Err(config(format!("the parameter `{name}` is given twice in the URL")));
@@ -260,6 +268,8 @@ mod tests {
         check_refused("redis://:hunter2%zz@h", "two hex digits");
         check_refused("redis://:%ffhunter2@h", "not UTF-8");
         check_refused("redis://h#hunter2", "after `#`");
+        check_refused("redis://u:1?hunter2@h", "percent-encode a `?`");
+        check_refused("redis://u:1?hunter2=3@h", "known are protocol");
         check_refused("redis://h:99999", "cannot be parsed");
         check_refused("redis://h:0", "port 0");
         check_refused("localhost:6379", "unknown scheme `localhost`");

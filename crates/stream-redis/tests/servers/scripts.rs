@@ -295,6 +295,25 @@ async fn a_consumer_is_removed_only_when_it_holds_nothing() {
     .await;
 }
 
+#[tokio::test]
+async fn a_group_is_destroyed_only_when_it_is_as_it_was_seen_and_nobody_uses_it() {
+    with_scripts(async |server, wire, fenced| {
+        let owner = owner("a");
+        let destroy = |last| fenced.destroy_group(wire, &owner.key, &owner.group, id(last));
+        deliver(server, 2, "a").await;
+        assert!(!destroy(2).await.unwrap());
+        ok(server, "XACK s g 1 2").await;
+        assert!(!destroy(2).await.unwrap());
+        ok(server, "XGROUP DELCONSUMER s g a").await;
+        assert!(!destroy(1).await.unwrap());
+        assert!(destroy(2).await.unwrap());
+        assert!(!destroy(2).await.unwrap());
+        ok(server, "DEL s").await;
+        assert_eq!(destroy(2).await.unwrap_err().kind(), ErrorKind::Missing);
+    })
+    .await;
+}
+
 /// Runs every step and returns its error.
 async fn errors(wire: &dyn Connection, fenced: &Fenced) -> Vec<stream_redis::Error> {
     let owner = owner("a");

@@ -27,7 +27,7 @@ async fn frozen(server: &RealServer, ears: &str) {
             .stream(&key)
             .group("g")
             .consumer("second")
-            .lease(Duration::from_millis(1_000))
+            .lease(Duration::from_secs(1))
             .block(Duration::from_secs(1)),
         {
             let (runs, gate) = (runs.clone(), Arc::clone(&gate));

@@ -92,7 +92,7 @@ async fn suspects(server: &RealServer, killer: usize, count: usize) {
         let (journal, killed) = (journal.clone(), killed.clone());
         let builder = builder(server, &key)
             .consumer(format!("worker-{n}"))
-            .lease(Duration::from_millis(1_000))
+            .lease(Duration::from_secs(1))
             .concurrency(64)
             .retry(RetryPolicy::immediate().max_attempts(3));
         start(builder, move |Data(data): Data, cx: Context| {

@@ -22,7 +22,7 @@ async fn a_missing_stream_is_waited_for_in_silence_and_its_first_entry_handled_a
     let running = run(ephemeral(&server.client(), "s"), seen.handler());
     until("ready", || running.is_ready()).await;
     let before = server.commands();
-    work_for(Duration::from_secs(60)).await;
+    work_for(Duration::from_mins(1)).await;
     let count = |name: &str| server.count(name) - before.get(name).copied().unwrap_or(0);
     assert_eq!(count("XREAD"), 12, "one for each BLOCK period of 5 s");
     assert_eq!((count("XINFO STREAM"), count("CONNECT")), (0, 0));
@@ -99,7 +99,7 @@ async fn an_idle_stream_costs_a_read_and_a_look_in_each_block_period() {
     let running = run(ephemeral(&server.client(), "s"), || async {});
     until("ready", || running.is_ready()).await;
     let before = server.commands();
-    work_for(Duration::from_secs(60)).await;
+    work_for(Duration::from_mins(1)).await;
     let count = |name: &str| server.count(name) - before.get(name).copied().unwrap_or(0);
     assert_eq!((count("XREAD"), count("XINFO STREAM"), count("CONNECT")), (12, 12, 0));
     assert!(running.is_calm());
@@ -232,7 +232,10 @@ async fn entries_come_as_a_stream_and_what_was_not_taken_is_not_counted() {
     assert_eq!((report.stats.handled, report.positions[0].1), (40, ids[39]));
     // And that is where another one goes on.
     let consumer = ephemeral(&server.client(), "s").start(StartFrom::Id(ids[39])).build().unwrap();
-    assert_eq!(consumer.entries().next().await.map(|delivery| delivery.id()), Some(ids[40]));
+    let mut entries = consumer.entries();
+    assert_eq!(entries.next().await.map(|delivery| delivery.id()), Some(ids[40]));
+    drop(entries);
+    until("the dropped one to be gone", || server.open_connections() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ async fn b13_only_a_handler_that_succeeds_acknowledges() {
         let ids = server.publish(&key, 10).await;
         let journal = Journal::default();
         let seen = journal.clone();
-        let hour = RetryPolicy::fixed(Duration::from_secs(3_600));
+        let hour = RetryPolicy::fixed(Duration::from_hours(1));
         let careful = builder(&server, &key).retry(hour).timeout(Duration::from_millis(200));
         let running = start(careful, move |data: Data, cx: Context| {
             let run = seen.begin(&cx);
@@ -187,7 +187,7 @@ async fn b17_a_handler_over_its_time_limit_is_dropped_and_its_attempt_has_failed
         let journal = Journal::default();
         let limit = builder(&server, &key).timeout(Duration::from_millis(100));
         let limit = limit.retry(RetryPolicy::immediate().max_attempts(2));
-        let running = taking(limit, &journal, Duration::from_secs(3_600));
+        let running = taking(limit, &journal, Duration::from_hours(1));
         eventually(Duration::from_secs(10), format!("it to be buried on {name}"), || async {
             (server.len(&dead).await == 1).then_some(())
         })

@@ -1,11 +1,13 @@
 //! What went wrong for others, as tests: each is named after its case in the collection of public bug reports.
 
+mod access;
 mod claiming;
 mod connections;
 mod data;
 mod dead_letters;
 mod handlers;
 mod oddities;
+mod payloads;
 mod permissions;
 mod starting;
 

@@ -114,53 +114,6 @@ fn check_wrong_type(name: &str, error: &RunError) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b12_a_key_of_another_type_is_refused_at_the_start() {
-    on_each_own(ServerOptions::new(), |server| async move {
-        server.ask("SET orders text").await;
-        let builder = Consumer::durable(&server.client()).stream("orders").group("g");
-        let error = start(builder, |_: Context| async {}).ended().await.unwrap_err();
-        check_wrong_type(server.name(), &error);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn b12_fifty_consumers_that_start_together_all_work_and_move_nobodys_position() {
-    on_each_own(ServerOptions::new(), |server| async move {
-        let name = server.name().to_owned();
-        let journal = Journal::default();
-        let run = |_| {
-            let seen = journal.clone();
-            let builder = Consumer::durable(&server.client()).stream("orders").group("g").block(BLOCK).concurrency(1);
-            start(builder, move |cx: Context| {
-                let run = seen.begin(&cx);
-                async move {
-                    work_for(Duration::from_millis(5)).await;
-                    run.end();
-                }
-            })
-        };
-        let consumers: Vec<_> = (0..50).map(run).collect();
-        server.publish("orders", 500).await;
-        server.until("all to be handled", || async { journal.finished() == 500 }).await;
-        assert_eq!(consumers.iter().map(|consumer| consumer.stats.get().groups_created).sum::<u64>(), 1, "{name}");
-        for consumer in consumers {
-            assert!(!consumer.is_over(), "{name}");
-            consumer.shutdown.stop();
-            consumer.ended().await.unwrap();
-        }
-        // One that comes later leaves the position where it is.
-        let late = run(0);
-        server.publish("orders", 1).await;
-        server.until("the last to be handled", || async { journal.finished() == 501 }).await;
-        late.stop().await;
-        assert_eq!(journal.starts(), 501, "{name}");
-        assert_eq!(server.consumers("orders", "g").await, 0, "{name}: consumers remove themselves");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn b40_an_idle_consumer_keeps_its_one_reading_connection_and_asks_seldom() {
     let server = RealServer::start(&stream_testkit::matrix::one(), &ServerOptions::new()).await.unwrap();
     // A response timeout below BLOCK must not end a read that waits.

@@ -150,7 +150,7 @@ async fn b55_a_stop_while_the_server_is_down_is_not_held_up_by_the_backoff() {
         until("the handlers to run", || journal.starts() == held).await;
         server.kill_connections();
         server.set_down(true);
-        work_for(Duration::from_secs(900)).await;
+        work_for(Duration::from_mins(15)).await;
         let begin = Instant::now();
         let report = consumer.stop().await;
         let limit = Duration::from_secs(if held == 0 { 1 } else { 3 });
@@ -171,7 +171,7 @@ async fn entries_that_wait_for_their_retry_are_handed_back_with_their_starts() {
     publish(&server, "s", 20);
     let journal = Journal::default();
     let seen = journal.clone();
-    let retry = streamkeeper::RetryPolicy::fixed(Duration::from_secs(600));
+    let retry = streamkeeper::RetryPolicy::fixed(Duration::from_mins(10));
     let consumer = start(builder(&server).retry(retry), move |cx: Context| {
         seen.begin(&cx).end();
         async { Outcome::failed("not now") }

@@ -44,7 +44,7 @@ async fn b55_a_stop_while_idle_is_immediate_and_removes_the_consumer() {
     on_each(|server| async move {
         let key = server.fresh_key("idle");
         let consumer =
-            taking(builder(&server, &key).block(Duration::from_secs(60)), &Journal::default(), Duration::ZERO);
+            taking(builder(&server, &key).block(Duration::from_mins(1)), &Journal::default(), Duration::ZERO);
         server.until("the consumer to be ready", || async { consumer.events.count("Ready") == 1 }).await;
         let report = stops(consumer, Duration::from_secs(1), server.name()).await;
         assert!(report.consumer_removed, "{}: {report:?}", server.name());
@@ -102,7 +102,7 @@ async fn b55_a_second_signal_aborts_and_the_starts_count() {
         let (key, name) = (server.fresh_key("second"), server.name().to_owned());
         server.publish(&key, 10).await;
         let journal = Journal::default();
-        let consumer = taking(builder(&server, &key), &journal, Duration::from_secs(3_600));
+        let consumer = taking(builder(&server, &key), &journal, Duration::from_hours(1));
         server.until("all to run", || async { journal.starts() == 10 }).await;
         consumer.shutdown.stop();
         let report = stops(consumer, Duration::from_secs(1), &name).await;
@@ -137,7 +137,7 @@ async fn b55_a_frozen_server_does_not_hold_up_a_stop_for_longer_than_its_last_wo
         server.publish("orders", 3).await;
         server.until("all to run", || async { journal.starts() == 3 }).await;
         server.pause().await.unwrap();
-        let report = stops(consumer, Duration::from_millis(3_000), &name).await;
+        let report = stops(consumer, Duration::from_secs(3), &name).await;
         server.resume().await.unwrap();
         assert_eq!(report.unconfirmed, 3, "{name}: {report:?}");
         assert!(!report.consumer_removed, "{name}: {report:?}");

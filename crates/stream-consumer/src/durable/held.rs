@@ -1,0 +1,99 @@
+//! What the loop of one stream holds, by where it stands: ready to start, to be counted first, waiting for a time, on its
+//! way to the dead letters, alone.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use stream_core::{DeadLetter, EntryId, Slot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::delivery::Delivery;
+use crate::shutdown::Shutdown;
+
+/// What all streams of a consumer share.
+#[derive(Clone)]
+pub(crate) struct Fleet {
+    /// One for each handler that may run.
+    pub(crate) permits: Arc<Semaphore>,
+    /// One suspect at a time.
+    pub(crate) suspect: Arc<Semaphore>,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// An entry whose handler may start: its delivery count stands on the server.
+pub(crate) struct Ready {
+    pub(crate) slot: Slot,
+    pub(crate) delivery: Delivery,
+    /// When its lease was certain the last time that this task knows of.
+    pub(crate) since: Instant,
+}
+
+/// An entry whose count has to be set on the server before anything else happens to it; its body comes with the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Recount {
+    pub(crate) slot: Slot,
+    pub(crate) id: EntryId,
+    pub(crate) attempt: u32,
+    /// Whether nothing may run beside it, which its count on the server tells.
+    pub(crate) alone: bool,
+    /// Whether it goes to the dead letters instead of a handler.
+    pub(crate) give_up: bool,
+}
+
+/// An entry that waits for a time.
+pub(crate) enum Wake {
+    Recount(Recount),
+    Bury(Box<Burial>),
+}
+
+/// An entry on its way to the dead letters.
+pub(crate) struct Burial {
+    pub(crate) slot: Slot,
+    pub(crate) letter: DeadLetter,
+    pub(crate) tries: u32,
+}
+
+pub(crate) struct Waiting {
+    pub(crate) at: Instant,
+    pub(crate) sequence: u64,
+    pub(crate) wake: Wake,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    /// The earliest is the greatest, for the heap.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+    }
+}
+
+/// A suspect that has all places for itself until it is settled: until then, the death of this process would be blamed on
+/// it, and only what it does itself may be.
+pub(crate) struct Alone {
+    pub(crate) slot: Slot,
+    /// When its handler returned well.
+    pub(crate) handled: Option<Instant>,
+    pub(crate) _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+}
+
+/// Entries that the steward took over from others.
+pub(crate) enum TakenOver {
+    /// With their delivery counts; their bodies are not fetched yet.
+    Counted(Vec<(Slot, EntryId, u64)>),
+    /// With their bodies, where the server does not let us ask for the counts.
+    Whole(Vec<(Slot, stream_core::Entry)>),
+}

@@ -1,0 +1,200 @@
+//! Who owns an entry, runs it; nobody else, and nobody twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use stream_consumer::{Consumer, Context, Data, Event, Outcome, RetryPolicy, Shutdown};
+use stream_core::StreamKey;
+use stream_testkit::MemoryServer;
+use tokio::time::{Instant, sleep};
+
+use super::support::{Journal, publish, settled};
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_was_lost_and_came_back_is_not_run_by_its_former_retry_as_well() {
+    let server = MemoryServer::new();
+    let entry = server.add("s", [("data", "0")]);
+    let lease = Duration::from_secs(3);
+    let journal = Journal::default();
+    let running = Arc::new(AtomicU32::new(0));
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(lease)
+        .retry(RetryPolicy::fixed(Duration::from_secs(30)))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let (journal, running) = (journal.clone(), Arc::clone(&running));
+                async move {
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "it runs already");
+                    let attempt = cx.attempt();
+                    journal.done(cx).await;
+                    if attempt > 1 {
+                        sleep(Duration::from_mins(1)).await;
+                    }
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    if attempt == 1 { Outcome::failed("not yet") } else { Outcome::Done }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_secs(1)).await;
+    // Another takes the entry while it waits for its retry, counts its start, and dies.
+    server.command(["XCLAIM", "s", "g", "other", "0", &entry.to_string()]).unwrap();
+    sleep(Duration::from_mins(3)).await;
+    assert!(server.pending("s", "g").is_empty());
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!(journal.attempts()[&entry], [1, 3]);
+    assert_eq!((report.stats.started, report.stats.acknowledged, report.stats.leases_lost), (2, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconnect_loses_nothing_to_a_server_that_does_not_tell_about_its_streams() {
+    let server = MemoryServer::new();
+    server.deny("XINFO");
+    publish(&server, "s", 1);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let journal = journal.clone();
+                async move {
+                    journal.done(cx.clone()).await;
+                    sleep(Duration::from_mins(2)).await;
+                    assert!(!cx.is_cancelled());
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_secs(10)).await;
+    server.kill_connections();
+    server.kill_readers();
+    sleep(Duration::from_mins(10)).await;
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!(journal.attempts().into_values().collect::<Vec<_>>(), [[1]]);
+    assert_eq!((report.stats.acknowledged, report.stats.leases_lost), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_or_a_key_that_panics_stops_nothing() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 10);
+    server.command(["XGROUP", "CREATE", "s", "g", "0"]).unwrap();
+    server.command(["XREADGROUP", "GROUP", "g", "dead", "COUNT", "5", "STREAMS", "s", ">"]).unwrap();
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .order_by_entry(|entry| {
+            assert_ne!(entry.get("data"), Some(&b"7"[..]), "a key that cannot be made");
+            Some(0)
+        })
+        .observer(|_: &StreamKey, event: &Event<'_>| {
+            assert!(!matches!(event, Event::TakenOver { .. } | Event::Ready), "an observer with a bug");
+        })
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context, Data(_): Data| {
+                let journal = journal.clone();
+                async move {
+                    journal.done(cx).await;
+                    // For longer than the lease: whoever renews it is alive.
+                    sleep(Duration::from_mins(1)).await;
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    settled(&server, "s", "g", 10, &journal).await;
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((report.stats.acknowledged, report.stats.leases_lost), (10, 0));
+    assert!(journal.attempts().values().all(|attempts| attempts.len() == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_are_as_large_as_they_may_be_while_there_is_a_backlog() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 2_000);
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").concurrency(2).build().unwrap();
+    let sizes = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let began = Instant::now();
+    let run = tokio::spawn({
+        let (shutdown, sizes) = (shutdown.clone(), Arc::clone(&sizes));
+        async move {
+            let handler = move |batch: Vec<Data>| {
+                sizes.lock().unwrap().push(batch.len());
+                sleep(Duration::from_secs(1))
+            };
+            consumer.run_batches(&shutdown, 100, handler).await
+        }
+    });
+    stream_testkit::eventually(Duration::from_hours(24), "all to be handled", || {
+        let all: usize = sizes.lock().unwrap().iter().sum();
+        std::future::ready((all >= 2_000 && server.pending("s", "g").is_empty()).then_some(()))
+    })
+    .await;
+    let took = began.elapsed();
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+    // Two at a time of a hundred in a second each.
+    assert!(took < Duration::from_secs(20), "{took:?} with batches of {:?}", sizes.lock().unwrap());
+}
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_owner_left_is_taken_over_while_there_is_a_backlog() {
+    let server = MemoryServer::new();
+    server.set_latency(Duration::from_millis(1));
+    publish(&server, "s", 5);
+    server.command(["XGROUP", "CREATE", "s", "g", "0"]).unwrap();
+    server.command(["XREADGROUP", "GROUP", "g", "dead", "COUNT", "5", "STREAMS", "s", ">"]).unwrap();
+    publish(&server, "s", 60_000);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let lease = Duration::from_secs(3);
+    let consumer =
+        Consumer::durable(&server.client()).stream("s").group("g").concurrency(8).lease(lease).build().unwrap();
+    let began = Instant::now();
+    let taken = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let run = tokio::spawn({
+        let (journal, shutdown, taken) = (journal.clone(), shutdown.clone(), Arc::clone(&taken));
+        async move {
+            let handler = move |cx: Context| {
+                if cx.attempt() > 1 {
+                    taken.lock().unwrap().push(began.elapsed());
+                }
+                let journal = journal.clone();
+                async move {
+                    journal.done(cx).await;
+                    sleep(Duration::from_millis(1)).await;
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    settled(&server, "s", "g", 60_005, &journal).await;
+    let whole = began.elapsed();
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+    let taken = taken.lock().unwrap();
+    assert_eq!(taken.len(), 5);
+    let last = *taken.last().unwrap();
+    assert!(last < lease * 2 && lease * 2 < whole, "taken over at {last:?}, the backlog took {whole:?}");
+}
