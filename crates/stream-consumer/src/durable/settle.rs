@@ -22,6 +22,7 @@ use super::worker::Worker;
 use crate::codec::DecodeError;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
+use crate::shutdown::Shutdown;
 use crate::work::{Outcomes, Work};
 
 /// How long an acknowledgement may wait for others while handlers run.
@@ -86,6 +87,30 @@ pub(crate) async fn take(
     let lease = stream.config.lease.lease();
     let result = stream.link.take(&stream.owner, &counts, lease).await;
     Landed::Taken { recounts, permits, suspect, at, result }
+}
+
+/// The same for a suspect. Whether a count that got no answer was set is not known, and one that says that nothing runs
+/// beside the entry has to be true: its places are kept until there is an answer.
+pub(crate) async fn take_suspect(
+    stream: Arc<Stream>,
+    recount: Recount,
+    mut places: SmallVec<[OwnedSemaphorePermit; 1]>,
+    shutdown: &Shutdown,
+) -> Landed {
+    loop {
+        match take(Arc::clone(&stream), vec![recount], places, true).await {
+            Landed::Taken { permits, result: Err(error), .. }
+                if recount.alone && !super::group::is_denied(&error) && !shutdown.is_stopping() =>
+            {
+                places = permits;
+                tokio::select! {
+                    () = tokio::time::sleep(stream.config.backoff.base()) => {}
+                    () = shutdown.stopping() => {}
+                }
+            }
+            landed => return landed,
+        }
+    }
 }
 
 impl<W: Work> Worker<W> {

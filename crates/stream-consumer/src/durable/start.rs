@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::config::Acknowledge;
 use super::held::{Alone, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_once, span_of};
-use super::settle::{Landed, take};
+use super::settle::{Landed, take, take_suspect};
 use super::stream::now;
 use super::worker::Worker;
 use crate::delivery::Delivery;
@@ -289,7 +289,7 @@ impl<W: Work> Worker<W> {
                 () = fleet.shutdown.stopping() => None,
             };
             match places {
-                Some((lane, places)) => take(stream, vec![recount], smallvec![places, lane], true).await,
+                Some((lane, places)) => take_suspect(stream, recount, smallvec![places, lane], &fleet.shutdown).await,
                 None => Landed::NotTaken { recounts: vec![recount], suspect: true },
             }
         }));

@@ -405,7 +405,9 @@ impl<W: Work> Worker<W> {
                 Some(Wake::Bury(burial)) if self.is_lost(burial.slot) => self.forget(burial.slot),
                 Some(Wake::Recount(recount)) => {
                     self.stream.book().ledger.set_stage(recount.slot, Stage::Queued);
-                    self.recounts.push_back(recount);
+                    // A count that says that nothing runs beside it has to stay true, also where it could not be set at once.
+                    let line = if recount.alone { &mut self.suspects } else { &mut self.recounts };
+                    line.push_back(recount);
                 }
                 Some(Wake::Bury(burial)) => self.bury(*burial),
                 None => {}

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use stream_consumer::{Consumer, Context, Data, Outcome, RetryPolicy, Shutdown};
 use stream_testkit::MemoryServer;
+use stream_testkit::memory::Fault;
 
 use support::{Journal, publish, settled};
 
@@ -96,10 +97,30 @@ async fn suspects_get_their_turn_while_there_is_a_backlog() {
     assert!(suspects < Duration::from_secs(6), "{suspects:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn suspects_are_alone_also_after_their_count_could_not_be_set() {
+    let server = MemoryServer::new();
+    let breaking = server.clone();
+    let breaker = tokio::spawn(async move {
+        // The script has to be known to the server, or what is cut off is the answer that it is not.
+        while breaking.count("EVALSHA TAKE") < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for _ in 0..10 {
+            breaking.fail_next("EVALSHA TAKE", Fault::CutAfter);
+        }
+    });
+    suspects_on(server, 8_000, Duration::from_secs(3)).await;
+    breaker.await.unwrap();
+}
+
+async fn suspects(others: usize, lease: Duration) -> (Duration, Duration) {
+    suspects_on(MemoryServer::new(), others, lease).await
+}
+
 /// Consumes 20 suspects at their last attempt and `others`. Checks that whatever a suspect did to its process could be
 /// blamed on it alone, and returns how long it took until the last suspect was started and until all was done.
-async fn suspects(others: usize, lease: Duration) -> (Duration, Duration) {
-    let server = MemoryServer::new();
+async fn suspects_on(server: MemoryServer, others: usize, lease: Duration) -> (Duration, Duration) {
     server.set_latency(Duration::from_millis(1));
     abandoned(&server, "s", 20);
     publish(&server, "s", others);
@@ -110,6 +131,7 @@ async fn suspects(others: usize, lease: Duration) -> (Duration, Duration) {
         .group("g")
         .concurrency(8)
         .lease(lease)
+        .backoff(Duration::from_millis(10), Duration::from_millis(20))
         .retry(RetryPolicy::immediate().max_attempts(3))
         .build()
         .unwrap();
@@ -150,7 +172,7 @@ async fn suspects(others: usize, lease: Duration) -> (Duration, Duration) {
     shutdown.stop();
     let report = run.await.unwrap().unwrap();
     assert_eq!(beside_suspects.load(Ordering::SeqCst), 0, "handlers ran beside suspects that were not settled");
-    assert_eq!((report.stats.acknowledged, report.stats.dead_lettered), (20 + others as u64, 0));
+    assert_eq!((report.stats.handled, report.stats.dead_lettered), (20 + others as u64, 0));
     assert_eq!(journal.attempts().values().filter(|attempts| **attempts == [3]).count(), 20);
     let last_suspect = *last_suspect.lock().unwrap();
     (last_suspect, took)
