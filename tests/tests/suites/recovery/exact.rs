@@ -228,3 +228,40 @@ async fn answers_that_do_not_come_cost_no_work() {
     consumer.stop().await;
     assert_eq!(journal.starts(), 60);
 }
+
+#[tokio::test(start_paused = true)]
+async fn b48_a_server_that_is_busy_with_itself_or_not_the_one_any_more_is_waited_for() {
+    for line in [
+        "LOADING Redis is loading the dataset in memory",
+        "LOADING Valkey is loading the dataset in memory",
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        "CLUSTERDOWN The cluster is down",
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        "READONLY You can't write against a read only replica.",
+        "NOREPLICAS Not enough good replicas to write.",
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        "ERR max number of clients reached",
+    ] {
+        let server = MemoryServer::new();
+        let journal = Journal::default();
+        let consumer = start(builder(&server), taking(&journal, Duration::from_secs(1)));
+        until("a read to wait", || server.blocked_readers() == 1).await;
+        publish(&server, "s", 10);
+        until("handlers to run", || journal.starts() > 0).await;
+        // Whatever is asked from now on is answered so, for a quarter of an hour, and asked seldom.
+        server.fail_always("*", Fault::error(line));
+        work_for(Duration::from_secs(300)).await;
+        let before = server.commands().values().sum::<u64>();
+        work_for(Duration::from_secs(600)).await;
+        let asked = server.commands().values().sum::<u64>() - before;
+        assert!(asked < 2_400, "{line}: {asked} commands in ten minutes");
+        assert!(!consumer.is_over(), "{line}");
+        server.clear_faults();
+        until("all to be handled", || journal.finished() == 10 && server.pending("s", "g").is_empty()).await;
+        publish(&server, "s", 10);
+        until("new ones to be handled", || journal.finished() == 20 && server.pending("s", "g").is_empty()).await;
+        consumer.stop().await;
+    }
+}
