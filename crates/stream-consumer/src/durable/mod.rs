@@ -5,6 +5,7 @@
 //! group there.
 
 mod config;
+mod flight;
 mod group;
 mod held;
 mod mode;

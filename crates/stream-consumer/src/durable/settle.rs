@@ -3,26 +3,23 @@
 //! Acknowledgements are collected and written in batches. One that is not confirmed is kept and sent again; one whose lease
 //! is not certain any more is sent with a check of the owner; one whose lease was lost is withheld.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use smallvec::SmallVec;
-use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Takeover, Verdict};
+use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
+use stream_redis::Error;
 use stream_redis::command::XAck;
-use stream_redis::{Error, Taken};
-use tokio::sync::OwnedSemaphorePermit;
 
+use super::flight::Landed;
 use super::held::{Burial, Ready, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
-use super::stream::{Stream, now};
+use super::stream::now;
 use super::worker::Worker;
 use crate::codec::DecodeError;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
-use crate::shutdown::Shutdown;
 use crate::work::{Outcomes, Work};
 
 /// How long an acknowledgement may wait for others while handlers run.
@@ -33,85 +30,6 @@ const ACK_PAUSE: Duration = Duration::from_millis(100);
 const MOST_ACKS: usize = 1_000;
 /// So many commands may be under way.
 pub(crate) const MOST_IN_FLIGHT: usize = 4;
-
-/// A command under way.
-pub(crate) type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
-
-/// The answer of a command.
-pub(crate) enum Landed {
-    Acknowledged {
-        entries: Vec<(Slot, EntryId)>,
-        result: Result<u64, Error>,
-    },
-    /// With a check of the owner; the ids that were not ours.
-    Checked {
-        entries: Vec<(Slot, EntryId)>,
-        result: Result<Vec<EntryId>, Error>,
-    },
-    Taken {
-        recounts: Vec<Recount>,
-        permits: SmallVec<[OwnedSemaphorePermit; 1]>,
-        suspect: bool,
-        at: Instant,
-        result: Result<Vec<Taken>, Error>,
-    },
-    /// A stop came before there was a place for it.
-    NotTaken {
-        recounts: Vec<Recount>,
-        suspect: bool,
-    },
-    Buried {
-        burial: Box<Burial>,
-        result: Result<Option<EntryId>, Error>,
-    },
-    /// In the mode that acknowledges first.
-    AcknowledgedFirst {
-        entries: Vec<Ready>,
-    },
-    HandedBack {
-        number: u64,
-        result: Result<u64, Error>,
-    },
-}
-
-/// Sets counts and fetches bodies.
-pub(crate) async fn take(
-    stream: Arc<Stream>,
-    recounts: Vec<Recount>,
-    permits: SmallVec<[OwnedSemaphorePermit; 1]>,
-    suspect: bool,
-) -> Landed {
-    let at = now();
-    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone);
-    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
-    let lease = stream.config.lease.lease();
-    let result = stream.link.take(&stream.owner, &counts, lease).await;
-    Landed::Taken { recounts, permits, suspect, at, result }
-}
-
-/// The same for a suspect. Whether a count that got no answer was set is not known, and one that says that nothing runs
-/// beside the entry has to be true: its places are kept until there is an answer.
-pub(crate) async fn take_suspect(
-    stream: Arc<Stream>,
-    recount: Recount,
-    mut places: SmallVec<[OwnedSemaphorePermit; 1]>,
-    shutdown: &Shutdown,
-) -> Landed {
-    loop {
-        match take(Arc::clone(&stream), vec![recount], places, true).await {
-            Landed::Taken { permits, result: Err(error), .. }
-                if recount.alone && !super::group::is_denied(&error) && !shutdown.is_stopping() =>
-            {
-                places = permits;
-                tokio::select! {
-                    () = tokio::time::sleep(stream.config.backoff.base()) => {}
-                    () = shutdown.stopping() => {}
-                }
-            }
-            landed => return landed,
-        }
-    }
-}
 
 impl<W: Work> Worker<W> {
     /// A handler has ended with these outcomes for its deliveries.

@@ -12,9 +12,9 @@ use stream_redis::Taken;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
+use super::flight::{Landed, take, take_suspect};
 use super::held::{Alone, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_once, span_of};
-use super::settle::{Landed, take, take_suspect};
 use super::stream::now;
 use super::worker::Worker;
 use crate::delivery::Delivery;

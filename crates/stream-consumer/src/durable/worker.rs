@@ -20,10 +20,10 @@ use tokio::time::Sleep;
 use tokio_util::sync::PollSemaphore;
 
 use super::config::{Acknowledge, RetryOrder};
+use super::flight::{Flight, Landed};
 use super::held::{Alone, Fleet, Ready, Recount, TakenOver, Waiting, Wake};
 use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
-use super::settle::{Flight, Landed};
 use super::stream::{Stream, now};
 use crate::delivery::Delivery;
 use crate::error::RunError;
