@@ -197,6 +197,10 @@ impl Search {
 fn room(stream: &Stream) -> usize {
     let config = &stream.config;
     let book = stream.book();
+    if book.ledger.count(stream_core::Stage::Waiting) >= config.waiting {
+        // As for reading: what keeps failing must not pile up here without a bound.
+        return 0;
+    }
     let busy = book.ledger.count(stream_core::Stage::Queued) + book.ledger.count(stream_core::Stage::Running);
     let free = (config.concurrency + config.concurrency.min(config.prefetch)).saturating_sub(busy);
     // Where all processes are busy with a backlog, somebody has to take over nevertheless: they come before new entries.
