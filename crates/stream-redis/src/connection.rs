@@ -17,6 +17,12 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Opens a connection for commands about `key`, greeted and authenticated.
     async fn connect(&self, key: &StreamKey) -> Result<Arc<dyn Connection>, Error>;
 
+    /// Whether one connection serves every key. Where it does not, as in a cluster, callers with several streams open one
+    /// for each, so that the trouble of one node is not that of all.
+    fn serves_all_keys(&self) -> bool {
+        true
+    }
+
     /// Opens a connection for blocking reads of `key`. `name` is shown in the server's client list.
     async fn open_reader(&self, key: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error>;
 }

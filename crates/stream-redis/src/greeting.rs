@@ -14,6 +14,8 @@ use reply::NotResp;
 
 /// Replies to a greeting take some hundred bytes; more is not a greeting.
 const LARGEST: usize = 64 * 1024;
+/// The slots of a cluster of many hundred nodes take some hundred kilobytes.
+const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 
 /// What the server says it is. A hint only: Valkey calls itself Redis 7.2.4 in some places, and proxies say anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,7 +34,7 @@ where
     if options.protocol() != Some(Protocol::Resp2) {
         let mut requests = vec![hello(options)];
         requests.extend(select(options));
-        let mut wire = Wire { stream: &mut *stream, options, buffer: Vec::new() };
+        let mut wire = Wire { stream: &mut *stream, options, buffer: Vec::new(), largest: LARGEST };
         let mut replies = wire.exchange(&requests).await?.into_iter();
         match replies.next() {
             Some(Value::Error(error)) if !can_fall_back(&error, options) => {
@@ -53,7 +55,7 @@ where
     }
     let requests: Vec<Request> =
         [auth(options), set_name(options), select(options), Some(Request::new("PING"))].into_iter().flatten().collect();
-    let mut wire = Wire { stream, options, buffer: Vec::new() };
+    let mut wire = Wire { stream, options, buffer: Vec::new(), largest: LARGEST };
     for (request, reply) in requests.iter().zip(wire.exchange(&requests).await?) {
         if let Value::Error(error) = reply
             && matters(request.command(), &error)
@@ -62,6 +64,15 @@ where
         }
     }
     Ok((Protocol::Resp2, ServerIdentity::default()))
+}
+
+/// Asks the server on `stream`, which is greeted, a few things about itself before the stream goes to its use. Error
+/// replies are in their places.
+pub(crate) async fn ask<S>(stream: &mut S, options: &ConnectOptions, requests: &[Request]) -> Result<Vec<Value>, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    Wire { stream, options, buffer: Vec::new(), largest: LARGEST_ANSWER }.exchange(requests).await
 }
 
 fn hello(options: &ConnectOptions) -> Request {
@@ -168,6 +179,7 @@ struct Wire<'a, S> {
     stream: &'a mut S,
     options: &'a ConnectOptions,
     buffer: Vec<u8>,
+    largest: usize,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<'_, S> {
@@ -211,10 +223,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<'_, S> {
                     self.buffer.drain(..used);
                     return Ok(value);
                 }
-                Ok(None) if self.buffer.len() > LARGEST => {
+                Ok(None) if self.buffer.len() > self.largest => {
                     return Err(Error::new(
                         ErrorKind::Protocol,
-                        format!("the greeting of {} is too long", self.options),
+                        format!("an answer of {} is longer than {} bytes", self.options, self.largest),
                     ));
                 }
                 Ok(None) => {}

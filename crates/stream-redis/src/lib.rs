@@ -2,6 +2,7 @@
 
 mod capability;
 mod client;
+mod cluster;
 pub mod command;
 mod command_connection;
 mod connection;
@@ -13,19 +14,24 @@ mod publisher;
 mod reader;
 mod recovery;
 mod request;
+mod sentinel;
 mod standalone;
 mod transport;
 mod value;
 
 pub use capability::{Capabilities, Capability};
 pub use client::Client;
+pub use cluster::ClusterOptions;
 pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader};
 pub use error::{Error, ErrorKind, ServerError};
 pub use fenced::{Fenced, Owner, Taken};
-pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Protocol};
+pub use options::{
+    Address, ConnectOptions, ConnectOptionsBuilder, CredentialProvider, Credentials, Keepalive, Protocol,
+};
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
 pub use publisher::{PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed};
 pub use recovery::Recovery;
 pub use request::Request;
+pub use sentinel::SentinelOptions;
 pub use value::Value;

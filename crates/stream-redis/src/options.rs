@@ -3,18 +3,24 @@
 //! What must stay true: nothing here connects, and no text made from the options (`Debug`, `Display`, errors) holds the
 //! password.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Error, ErrorKind};
 
 mod builder;
+mod credentials;
+mod hosts;
 #[cfg(feature = "rustls")]
 mod tls;
 mod url;
 
 pub use builder::ConnectOptionsBuilder;
+pub use credentials::{CredentialProvider, Credentials};
+pub(crate) use hosts::split;
 
 /// Without the feature `rustls` there is no value of this type.
 #[cfg(not(feature = "rustls"))]
@@ -109,6 +115,7 @@ pub struct ConnectOptions {
     tls: Option<TlsOptions>,
     user: Option<String>,
     password: Option<String>,
+    provider: Option<Arc<dyn CredentialProvider>>,
     database: u32,
     protocol: Option<Protocol>,
     connect_timeout: Duration,
@@ -194,6 +201,23 @@ impl ConnectOptions {
         self.password.as_deref()
     }
 
+    /// The same options for a server at another address.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
+    }
+
+    /// The same options for another user and database.
+    pub(crate) fn with_credentials(self, user: Option<String>, password: Option<String>, database: u32) -> Self {
+        Self { user, password, database, provider: None, ..self }
+    }
+
+    /// The same options with what the provider of the credentials says now, if there is one.
+    pub(crate) async fn authorised(&self) -> Result<Cow<'_, Self>, Error> {
+        let Some(provider) = &self.provider else { return Ok(Cow::Borrowed(self)) };
+        let (user, password) = provider.credentials().await?.into_parts();
+        Ok(Cow::Owned(self.clone().with_credentials(user, Some(password), self.database)))
+    }
+
     /// The same options under another client name. What the server would refuse in a name becomes `-`.
     pub(crate) fn named(&self, name: &str) -> Self {
         let name: String = name.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
@@ -237,6 +261,7 @@ impl fmt::Debug for ConnectOptions {
             .field("tls", &self.tls)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("provider", &self.provider)
             .field("database", &self.database)
             .field("protocol", &self.protocol)
             .field("connect_timeout", &self.connect_timeout)

@@ -34,9 +34,11 @@ pub(crate) async fn open(options: &ConnectOptions) -> Result<Stream, Error> {
     let deadline = Instant::now() + options.connect_timeout();
     let mut step = "connecting to";
     let opened = timeout_at(deadline, async {
+        step = "asking for the credentials of";
+        let authorised = options.authorised().await?;
         let mut stream = connect(options, deadline, &mut step).await?;
         step = "greeting";
-        let (protocol, server) = greeting::greet(&mut stream, options).await?;
+        let (protocol, server) = greeting::greet(&mut stream, &authorised).await?;
         tracing::debug!(%options, ?protocol, name = server.name, version = server.version, "connected");
         Ok(stream)
     })

@@ -4,6 +4,7 @@
 //!   exact. See [`memory`].
 //! * [`matrix`] finds the real servers of this machine and [`RealServer`] starts them: one process, port and folder per
 //!   value, ended with it. Kill -9, restart and pause are methods, because surviving them is what is tested.
+//! * [`SentinelSetup`] and [`RealCluster`] are several of them that belong together.
 //! * [`Proxy`] stands between a client and a server and is the network that fails.
 //! * [`eventually`] is the only way a test of a real server waits for something.
 
@@ -14,6 +15,8 @@ pub mod memory;
 pub mod proxy;
 #[cfg(feature = "servers")]
 mod spawn;
+#[cfg(feature = "servers")]
+mod topology;
 mod wait;
 
 #[cfg(feature = "servers")]
@@ -23,4 +26,6 @@ pub use memory::MemoryServer;
 pub use proxy::Proxy;
 #[cfg(feature = "servers")]
 pub use spawn::{AppendFsync, Cli, CliError, RealServer, ServerOptions, SpawnError};
+#[cfg(feature = "servers")]
+pub use topology::{RealCluster, SentinelSetup};
 pub use wait::{eventually, work_for};

@@ -219,7 +219,8 @@ async fn is_ready(address: &str, options: &ServerOptions, pid: Option<u32>) -> R
     cli.command(&["PING"]).await?;
     let info = cli.command(&["INFO"]).await?;
     let same = pid.is_none_or(|pid| info_field(&info, "process_id") == Some(&pid.to_string()));
-    Ok(same && info_field(&info, "loading") == Some("0"))
+    // A sentinel has no data, and says nothing about loading it.
+    Ok(same && info_field(&info, "loading").is_none_or(|loading| loading == "0"))
 }
 
 #[cfg(test)]

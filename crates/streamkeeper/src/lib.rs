@@ -84,8 +84,9 @@ pub use stream_core::{
 };
 pub use stream_redis::command::Precision;
 pub use stream_redis::{
-    Address, Client, ConnectOptions, ConnectOptionsBuilder, Error, ErrorKind, Keepalive, Protocol, PublishError,
-    Publisher, PublisherBuilder, Receipt, Recovery, Unconfirmed,
+    Address, Client, ClusterOptions, ConnectOptions, ConnectOptionsBuilder, CredentialProvider, Credentials, Error,
+    ErrorKind, Keepalive, Protocol, PublishError, Publisher, PublisherBuilder, Receipt, Recovery, SentinelOptions,
+    Unconfirmed,
 };
 #[cfg(feature = "rustls")]
 pub use stream_redis::{Pem, TlsOptions};

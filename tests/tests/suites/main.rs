@@ -9,3 +9,4 @@ mod field_cases;
 mod memory;
 mod recovery;
 mod stopping;
+mod topology;

@@ -1,10 +1,11 @@
 //! [`ConnectOptionsBuilder`]: options one by one, checked together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "rustls")]
 use super::TlsOptions;
-use super::{Address, ConnectOptions, Keepalive, Protocol, config};
+use super::{Address, ConnectOptions, CredentialProvider, Keepalive, Protocol, config};
 use crate::Error;
 
 /// Longer timeouts are taken for a mistake in the unit.
@@ -26,6 +27,7 @@ impl ConnectOptionsBuilder {
                 tls: None,
                 user: None,
                 password: None,
+                provider: None,
                 database: 0,
                 protocol: None,
                 connect_timeout: Duration::from_secs(5),
@@ -52,6 +54,12 @@ impl ConnectOptionsBuilder {
     /// The password. Default: none.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.options.password = Some(password.into());
+        self
+    }
+
+    /// Asks `provider` for user and password at every connection, for secrets that change. Default: those given here.
+    pub fn credentials(mut self, provider: impl CredentialProvider) -> Self {
+        self.options.provider = Some(Arc::new(provider));
         self
     }
 
@@ -130,6 +138,9 @@ impl ConnectOptionsBuilder {
                 return Err(config("client_name must be printable ASCII without spaces"));
             }
             _ => {}
+        }
+        if options.provider.is_some() && (options.user.is_some() || options.password.is_some()) {
+            return Err(config("user or password are given and a provider of them as well: leave one out"));
         }
         if options.user.as_deref() == Some("") {
             return Err(config("the user is empty: leave it out for the server's default user"));

@@ -7,7 +7,8 @@ use url::{Host, Url};
 use super::{ConnectOptions, ConnectOptionsBuilder, DEFAULT_PORT, Keepalive, Protocol, TlsOptions, config};
 use crate::Error;
 
-const SCHEMES: &str = "redis, rediss, redis+unix, unix, valkey, valkeys, valkey+unix";
+const SCHEMES: &str = "redis, rediss, redis+unix, unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, \
+                       and the same with valkey";
 const PARAMETERS: &[&str] =
     &["protocol", "connect_timeout", "response_timeout", "keepalive", "client_name", "db", "user", "pass"];
 const TLS_PARAMETERS: &[&str] =
@@ -30,6 +31,9 @@ pub(super) fn parse(text: &str) -> Result<ConnectOptionsBuilder, Error> {
         "redis+unix" | "valkey+unix" | "unix" => Ok(Parameters::of(&url, false)?.apply(unix(&url)?)?.0),
         "http" | "https" => {
             Err(config(format!("the URL is not one of a Redis server: the scheme is one of {SCHEMES}")))
+        }
+        scheme if scheme.ends_with("+sentinel") || scheme.ends_with("+cluster") => {
+            Err(config(format!("`{scheme}` names more than one server: open it with Client::open")))
         }
         scheme => Err(config(format!("unknown scheme `{scheme}` in the URL: it is one of {SCHEMES}"))),
     }

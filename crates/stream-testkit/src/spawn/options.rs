@@ -26,13 +26,21 @@ pub struct ServerOptions {
     aof: Option<AppendFsync>,
     unix_socket: bool,
     password: Option<String>,
+    config: Option<String>,
     args: Vec<String>,
     ready_within: Duration,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { aof: None, unix_socket: false, password: None, args: Vec::new(), ready_within: Duration::from_secs(30) }
+        Self {
+            aof: None,
+            unix_socket: false,
+            password: None,
+            config: None,
+            args: Vec::new(),
+            ready_within: Duration::from_secs(30),
+        }
     }
 }
 
@@ -64,6 +72,14 @@ impl ServerOptions {
         self
     }
 
+    /// Starts with a configuration file of this text, which the server may rewrite and then finds again after a restart: a
+    /// sentinel keeps its state there.
+    #[must_use]
+    pub fn config(mut self, text: impl Into<String>) -> Self {
+        self.config = Some(text.into());
+        self
+    }
+
     /// Adds one argument of the server program, as in `--maxclients`.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
@@ -89,6 +105,10 @@ impl ServerOptions {
         self.password.as_deref()
     }
 
+    pub(super) fn config_text(&self) -> Option<&str> {
+        self.config.as_deref()
+    }
+
     pub(super) fn wants_unix_socket(&self) -> bool {
         self.unix_socket
     }
@@ -105,7 +125,7 @@ impl ServerOptions {
             Some("open a unix socket of the server")
         } else if self.password.is_some() {
             Some("set the password of the server")
-        } else if !self.args.is_empty() {
+        } else if !self.args.is_empty() || self.config.is_some() {
             Some("start the server with arguments")
         } else {
             None

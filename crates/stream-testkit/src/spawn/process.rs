@@ -143,6 +143,13 @@ fn spawn(program: &Path, folder: &Path, port: u16, options: &ServerOptions) -> R
     // Errors of the command line go to stderr before the server has a log, so both streams are the log.
     let log = File::create(log_of(folder)).map_err(io)?;
     let mut command = Command::new(program);
+    if let Some(text) = options.config_text() {
+        let file = folder.join("server.conf");
+        if !file.exists() {
+            fs::write(&file, text).map_err(io)?;
+        }
+        command.arg(file);
+    }
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no", "--dir"]).arg(folder);
     if options.wants_unix_socket() {
         command.arg("--unixsocket").arg(folder.join(SOCKET));

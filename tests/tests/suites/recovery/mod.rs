@@ -3,3 +3,4 @@
 mod exact;
 mod killed;
 mod missing;
+mod rotated;

@@ -1,0 +1,148 @@
+//! [`Sentinel`]: the master that sentinels agree on, found anew for every connection.
+//!
+//! What must stay true: a connection leads to a server that says itself that it is a master, and whoever connects after a
+//! failover comes to the new one. Who is asked for what is decided by the module `answers`, without any I/O.
+
+mod answers;
+mod options;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use stream_core::StreamKey;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::command_connection::CommandConnection;
+use crate::options::ConnectOptions;
+use crate::reader::SocketReader;
+use crate::transport::Stream;
+use crate::{Connection, Connector, Error, ErrorKind, Reader, Recovery, Request, Value, greeting, transport};
+
+pub use options::SentinelOptions;
+
+/// How long the others may take once one sentinel has answered: it may be one that has missed the last failover.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Between two rounds of questions while there is no master. A failover takes seconds; the questions cost little.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Opens connections to the master of the moment.
+#[derive(Debug)]
+pub(crate) struct Sentinel {
+    options: SentinelOptions,
+}
+
+impl Sentinel {
+    pub(crate) fn new(options: SentinelOptions) -> Self {
+        Self { options }
+    }
+
+    /// A stream to the master, greeted, and the options it was greeted with. A failover that is under way is waited for,
+    /// as long as a connection may take.
+    async fn open(&self, name: Option<&str>) -> Result<(Stream, ConnectOptions), Error> {
+        let limit = self.options.server().connect_timeout();
+        let deadline = Instant::now() + limit;
+        loop {
+            let error = match timeout_at(deadline, self.attempt(name)).await {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    let message = format!("finding the master `{}` took longer than {limit:?}", self.options.master());
+                    return Err(Error::new(ErrorKind::Timeout, message));
+                }
+            };
+            let pause = PAUSE.mul_f64(0.5 + fastrand::f64());
+            if !is_passing(&error) || Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            sleep(pause).await;
+        }
+    }
+
+    async fn attempt(&self, name: Option<&str>) -> Result<(Stream, ConnectOptions), Error> {
+        let answers = self.ask_all().await;
+        let mut last = None;
+        for (host, port) in answers::candidates(self.options.master(), answers)? {
+            let options = self.options.server().at(&host, port);
+            let options = name.map_or_else(|| options.clone(), |name| options.named(name));
+            match open_master(&options).await {
+                Ok(stream) => return Ok((stream, options)),
+                Err(error) if !is_passing(&error) => return Err(error),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Moved, "the sentinels name no master")))
+    }
+
+    /// What the sentinels say; those that take long are not waited for once another has answered.
+    async fn ask_all(&self) -> Vec<Result<answers::Answer, Error>> {
+        let mut asked: FuturesUnordered<_> =
+            self.options.sentinels().iter().map(|sentinel| ask(sentinel, self.options.master())).collect();
+        let mut answers = Vec::new();
+        loop {
+            let next = if answers.iter().any(Result::is_ok) {
+                timeout(GRACE, asked.next()).await.unwrap_or(None)
+            } else {
+                asked.next().await
+            };
+            match next {
+                Some(answer) => answers.push(answer),
+                None => return answers,
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Connector for Sentinel {
+    async fn connect(&self, _: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
+        let (stream, options) = self.open(None).await?;
+        Ok(Arc::new(CommandConnection::new(stream, &options).await?))
+    }
+
+    async fn open_reader(&self, _: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
+        let (stream, options) = self.open(Some(name)).await?;
+        Ok(Box::new(SocketReader::new(stream, options.response_timeout())))
+    }
+}
+
+async fn ask(sentinel: &ConnectOptions, master: &str) -> Result<answers::Answer, Error> {
+    let limit = sentinel.connect_timeout();
+    let asked = async {
+        let mut stream = transport::open(sentinel).await?;
+        let requests =
+            [Request::new("SENTINEL GET-MASTER-ADDR-BY-NAME").arg(master), Request::new("SENTINEL MASTER").arg(master)];
+        answers::read(&greeting::ask(&mut stream, sentinel, &requests).await?)
+    };
+    let late = |_| Err(Error::new(ErrorKind::Timeout, format!("the sentinel {sentinel} did not answer in {limit:?}")));
+    timeout(limit, asked).await.unwrap_or_else(late)
+}
+
+/// Connects and lets the server confirm that it is a master. A sentinel may not know yet that it was demoted.
+async fn open_master(options: &ConnectOptions) -> Result<Stream, Error> {
+    let mut stream = transport::open(options).await?;
+    let limit = options.response_timeout();
+    let role = timeout(limit, greeting::ask(&mut stream, options, &[Request::new("ROLE")])).await;
+    let role = role.map_err(|_| Error::new(ErrorKind::Timeout, format!("{options} did not tell its role")))??;
+    let said = match role.first() {
+        Some(Value::Array(parts)) => parts.first().and_then(Value::as_bytes),
+        Some(Value::Error(error)) => {
+            tracing::debug!(%options, %error, "the role of the server is not known: its sentinels are believed");
+            return Ok(stream);
+        }
+        _ => None,
+    };
+    if said == Some(b"master") {
+        return Ok(stream);
+    }
+    let role = String::from_utf8_lossy(said.unwrap_or(b"something else")).into_owned();
+    Err(Error::new(ErrorKind::Moved, format!("{options} is no master but {role}, whatever its sentinels say")))
+}
+
+/// Whether the next round may go better.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.recovery(), Recovery::Reconnect | Recovery::Retry)
+}

@@ -1,0 +1,116 @@
+//! [`SentinelSetup`]: a master, a replica and three sentinels.
+
+use std::time::Duration;
+
+use stream_redis::Value;
+
+use super::{ask, text};
+use crate::{RealServer, ServerBinary, ServerOptions, eventually};
+
+/// What the sentinels call the master.
+const MASTER: &str = "main";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A master, a replica, and three sentinels that watch them and hold the master to be down after one second.
+#[derive(Debug)]
+pub struct SentinelSetup {
+    /// The master to begin with, and its replica.
+    pub servers: [RealServer; 2],
+    /// Three, of which two have to agree.
+    pub sentinels: Vec<RealServer>,
+}
+
+impl SentinelSetup {
+    /// Starts everything and waits until the sentinels know each other and the replica. `options` are for the servers.
+    ///
+    /// # Panics
+    /// When it cannot be started, or is not ready within a minute.
+    pub async fn start(binary: &ServerBinary, options: &ServerOptions) -> Self {
+        let master = RealServer::start(binary, options).await.unwrap();
+        let port = master.port().to_string();
+        let replica = options.clone().args(["--replicaof", "127.0.0.1", &port]);
+        let replica = RealServer::start(binary, &replica).await.unwrap();
+        let config = format!(
+            "sentinel monitor {MASTER} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {MASTER} 1000\n\
+             sentinel failover-timeout {MASTER} 2000\n"
+        );
+        let options = ServerOptions::new().config(config).arg("--sentinel");
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(RealServer::start(binary, &options).await.unwrap());
+        }
+        let this = Self { servers: [master, replica], sentinels };
+        this.until_watched().await;
+        this
+    }
+
+    /// The URL for the library.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(RealServer::address).collect();
+        format!("redis+sentinel://{}/{MASTER}", hosts.join(","))
+    }
+
+    /// Which of the servers the sentinels hold to be the master; the first that answers is believed.
+    ///
+    /// # Panics
+    /// When none answers, or names a server that is not one of these.
+    pub async fn master(&self) -> usize {
+        for sentinel in &self.sentinels {
+            if let Ok(Value::Array(parts)) = sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).await {
+                let port = parts[1].as_int();
+                let known = self.servers.iter().position(|server| Some(i64::from(server.port())) == port);
+                return known.unwrap_or_else(|| panic!("the sentinels name port {port:?}"));
+            }
+        }
+        panic!("no sentinel answers")
+    }
+
+    /// Waits until all sentinels see a master that is up, a replica that follows it, and each other.
+    ///
+    /// # Panics
+    /// When that takes longer than a minute.
+    pub async fn until_watched(&self) {
+        for sentinel in &self.sentinels {
+            eventually(LIMIT, "a sentinel to know the others", || async {
+                let master = sentinel.cli(&["SENTINEL", "MASTER", MASTER]).await.ok()?;
+                let replicas = sentinel.cli(&["SENTINEL", "REPLICAS", MASTER]).await.ok()?;
+                let Value::Array(replicas) = replicas else { return None };
+                let follows = replicas.iter().any(|replica| {
+                    field(replica, "master-link-status").as_deref() == Some("ok")
+                        && field(replica, "flags").as_deref() == Some("slave")
+                });
+                let others = field(&master, "num-other-sentinels")?;
+                (follows && others == "2" && field(&master, "flags")? == "master").then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Lets the sentinels fail over though the master lives, and waits until they agree on the other one.
+    ///
+    /// # Panics
+    /// When that takes longer than a minute.
+    pub async fn fail_over(&self) -> usize {
+        let before = self.master().await;
+        ask(&self.sentinels[0], &["SENTINEL", "FAILOVER", MASTER]).await;
+        self.until_other_than(before).await
+    }
+
+    /// Waits until the sentinels name another master than `before`.
+    ///
+    /// # Panics
+    /// When that takes longer than a minute.
+    pub async fn until_other_than(&self, before: usize) -> usize {
+        eventually(LIMIT, "another master", || async {
+            let now = self.master().await;
+            (now != before).then_some(now)
+        })
+        .await
+    }
+}
+
+/// One field of a flat list of names and values.
+fn field(list: &Value, name: &str) -> Option<String> {
+    let Value::Array(items) = list else { return None };
+    items.chunks_exact(2).find(|pair| pair[0].as_bytes() == Some(name.as_bytes())).map(|pair| text(&pair[1]))
+}

@@ -1,0 +1,70 @@
+//! Sentinel setups and clusters of real servers: consumers and publishers go on through failovers and slots that move.
+
+mod cluster;
+mod sentinel;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use stream_testkit::{RealServer, ServerBinary, ServerOptions, eventually, matrix};
+use streamkeeper::{Client, Consumer, Context, DurableBuilder, EntryId, Publisher};
+use streamkeeper_tests::Journal;
+
+/// How long a failover with everything after it may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The binaries of the matrix that are programs of this machine, since setups of several servers need ports of their own.
+fn programs() -> Vec<ServerBinary> {
+    let mut programs = matrix::all();
+    programs.retain(|binary| {
+        if binary.is_external() {
+            eprintln!("not run on the server of REDIS_URL: a setup of several servers has to be started");
+        }
+        !binary.is_external()
+    });
+    programs
+}
+
+fn durable(client: &Client) -> DurableBuilder {
+    Consumer::durable(client)
+        .group("g")
+        .block(Duration::from_secs(1))
+        .lease(Duration::from_secs(3))
+        .backoff(Duration::from_millis(50), Duration::from_millis(500))
+}
+
+/// A handler that notes its runs.
+fn noting(journal: &Journal) -> impl Fn(Context) -> std::future::Ready<()> + Clone + Send + Sync + 'static {
+    let journal = journal.clone();
+    move |cx: Context| {
+        journal.begin(&cx).end();
+        std::future::ready(())
+    }
+}
+
+/// Publishes entries and returns their ids once all are confirmed.
+async fn publish(publisher: &Publisher, count: usize) -> BTreeSet<EntryId> {
+    let sent = join_all((0..count).map(|n| publisher.publish([("data", n.to_string())]))).await;
+    sent.into_iter().map(Result::unwrap).collect()
+}
+
+/// Waits until a replica of `server` has everything that was written so far.
+async fn replicated(server: &RealServer) {
+    let mut cli = server.connect().await.unwrap();
+    cli.command(&["SET", "barrier", "1"]).await.ok();
+    let replicas = cli.command(&["WAIT", "1", "9000"]).await.unwrap();
+    assert!(replicas.as_int() >= Some(1), "no replica follows {}", server.address());
+}
+
+async fn handled(journal: &Journal, published: &BTreeSet<EntryId>, what: &str) {
+    eventually(LIMIT, format!("everything to be handled {what}"), || {
+        let done: BTreeSet<_> = journal.runs().iter().filter(|run| run.end.is_some()).map(|run| run.id).collect();
+        std::future::ready(published.is_subset(&done).then_some(()))
+    })
+    .await;
+}
+
+fn plain() -> ServerOptions {
+    ServerOptions::new()
+}
