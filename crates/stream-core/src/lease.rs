@@ -17,11 +17,13 @@ const LONGEST: Duration = Duration::from_hours(24);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeasePolicy {
     lease: Duration,
+    /// Worked out once: it is asked for with every entry.
+    trusted: Duration,
 }
 
 impl Default for LeasePolicy {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(30) }
+        Self::of(Duration::from_secs(30))
     }
 }
 
@@ -38,7 +40,11 @@ impl LeasePolicy {
         if lease > LONGEST {
             return Err(PolicyError::TooLong { what: "the lease", given: lease, greatest: LONGEST });
         }
-        Ok(Self { lease })
+        Ok(Self::of(lease))
+    }
+
+    fn of(lease: Duration) -> Self {
+        Self { lease, trusted: lease / 6 * 5 }
     }
 
     /// After this idle time on the server, anybody may take the entry over.
@@ -57,11 +63,13 @@ impl LeasePolicy {
     }
 
     /// How long after its last confirmation a lease is certain: five sixths of it.
+    #[inline]
     pub fn trusted(&self) -> Duration {
-        self.lease / 6 * 5
+        self.trusted
     }
 
     /// Whether a lease confirmed at `at` is certain at `now`.
+    #[inline]
     pub fn is_certain(&self, at: Instant, now: Instant) -> bool {
         now.saturating_duration_since(at) < self.trusted()
     }
