@@ -5,7 +5,7 @@
 //! * [`Handler`] and the extractors ([`Json`], [`Data`], [`Fields`], [`Context`], ...): what runs for an entry.
 //! * [`Deliveries`]: the same as a stream, for those who own their loop.
 //! * [`Shutdown`], [`DrainReport`]: stopping without losing anything.
-//! * [`Observer`], [`Event`], [`Stats`]: what happens meanwhile.
+//! * [`Observer`], [`Event`], [`Stats`]: what happens meanwhile; [`Health`]: how it is now, for probes.
 
 mod codec;
 mod delivery;
@@ -13,7 +13,9 @@ mod durable;
 mod ephemeral;
 mod error;
 mod handler;
+mod health;
 mod job;
+mod lane;
 mod link;
 mod observe;
 mod pace;
@@ -27,6 +29,7 @@ pub use durable::{Acknowledge, DrainReport, DurableBuilder, DurableConsumer, OnG
 pub use ephemeral::{Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, OnGap};
 pub use error::{ConfigError, RunError};
 pub use handler::{Handler, IntoOutcome};
+pub use health::{Health, HealthHandle, Positions, RunState};
 pub use observe::{Event, Observer, Stats};
 pub use pull::{Deliveries, PulledDelivery};
 pub use shutdown::{Shutdown, shutdown_signal};

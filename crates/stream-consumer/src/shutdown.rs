@@ -79,7 +79,8 @@ impl Shutdown {
     }
 
     /// A switch that this one turns, and that can be turned without turning this one.
-    pub(crate) fn child(&self) -> Self {
+    #[must_use]
+    pub fn child(&self) -> Self {
         Self { stop: self.stop.child_token(), now: self.now.child_token() }
     }
 

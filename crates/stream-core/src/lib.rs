@@ -13,6 +13,7 @@
 //! * [`Inline`]: whether a handler may be polled where it is dispatched.
 //! * [`Finished`]: what this process has finished, for when it is delivered again.
 //! * [`BackoffPolicy`], [`Backoff`]: how long to wait for a server in trouble.
+//! * [`RestartPolicy`], [`Restarts`]: whether what has failed is started anew.
 //! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
 //!   [`NamePattern`]: whose names that is meant for.
 
@@ -32,6 +33,7 @@ mod name;
 mod pattern;
 mod policy;
 mod read_ahead;
+mod restart;
 mod retry;
 mod tail;
 mod takeover;
@@ -53,6 +55,7 @@ pub use name::{ConsumerName, GroupName, NameError, StreamKey};
 pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
 pub use read_ahead::{ReadAhead, ReadLimits};
+pub use restart::{Restart, RestartPolicy, Restarts};
 pub use retry::{MAX_DETAIL, Outcome, RetryPolicy, Verdict};
 pub use tail::{StreamFacts, Tail, TailBreak};
 pub use takeover::Takeover;

@@ -253,16 +253,18 @@ impl PublisherBuilder {
         self
     }
 
-    /// Starts the publisher. It connects when the first entry is published.
+    /// Checks the values without starting anything.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] when the stream is missing or a value is out of its range.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
-    pub fn build(self) -> Result<Publisher, Error> {
+    pub fn check(&self) -> Result<(), Error> {
+        self.key().map(drop)
+    }
+
+    /// The stream, when everything else is in its range as well.
+    fn key(&self) -> Result<StreamKey, Error> {
         let config = |message: &str| Err(Error::new(ErrorKind::Config, message));
-        let Some(Ok(key)) = self.stream.map(StreamKey::new) else {
+        let Some(Ok(key)) = self.stream.as_ref().map(StreamKey::new) else {
             return config("a publisher needs the key of a stream, of at least one byte");
         };
         if !(1..=10_000).contains(&self.batch) {
@@ -274,6 +276,18 @@ impl PublisherBuilder {
         if self.linger > Duration::from_secs(10) {
             return config("a publisher's linger is at most 10 s: entries would only come late");
         }
+        Ok(key)
+    }
+
+    /// Starts the publisher. It connects when the first entry is published.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn build(self) -> Result<Publisher, Error> {
+        let key = self.key()?;
         let settings = Settings {
             key,
             trim: self.trim,

@@ -56,7 +56,9 @@
 //! | a handler of many at once | [`DurableConsumer::run_batches`] |
 //! | a loop of one's own | [`DurableConsumer::deliveries`], [`Deliveries`], [`PulledDelivery`] |
 //! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`], [`EphemeralReport`] |
-//! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing` |
+//! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing`; [`Health`] for probes |
+//! | several consumers and maintenance in one process | [`Host`], [`host`] |
+//! | configuration by the environment | [`Settings`], [`settings`] |
 //! | publishing | [`Publisher`] |
 //! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
 //! | trimming, clean-up, lag | [`maint`] |
@@ -69,18 +71,23 @@
 //! |---|---|---|
 //! | `rustls` | no | `rediss://`: TLS by rustls, with the ring provider |
 
+mod chain;
 pub mod guarantees;
+pub mod host;
 pub mod maint;
+pub mod settings;
 
+pub use host::Host;
+pub use settings::Settings;
 pub use stream_consumer::{
     Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,
     DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, Event,
-    Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes, Json, Observer, OnGap, OnGroupLost, PulledDelivery,
-    RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
+    Fields, FromDelivery, Handler, Health, HealthHandle, IntoOutcome, IntoOutcomes, Json, Observer, OnGap, OnGroupLost,
+    Positions, PulledDelivery, RetryOrder, RunError, RunState, Shutdown, Stats, StatsHandle, shutdown_signal,
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,
-    RetryPolicy, StartFrom, StreamKey,
+    RestartPolicy, RetryPolicy, StartFrom, StreamKey,
 };
 pub use stream_redis::command::Precision;
 pub use stream_redis::{

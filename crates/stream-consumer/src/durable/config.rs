@@ -11,6 +11,7 @@ use stream_redis::Client;
 
 use super::DurableConsumer;
 use crate::error::ConfigError;
+use crate::lane::{self, LaneOf};
 use crate::observe::Observer;
 
 /// When an entry is acknowledged, and what an error means. The modes of `FastStream` map one to one.
@@ -64,9 +65,6 @@ pub enum RetryOrder {
     InPlace,
 }
 
-/// Computes the lane of an entry; `None` for entries that need no order.
-pub(crate) type LaneOf = Arc<dyn Fn(&Entry) -> Option<u64> + Send + Sync>;
-
 /// The validated settings of a durable consumer.
 pub(crate) struct Config {
     pub(crate) client: Client,
@@ -81,6 +79,7 @@ pub(crate) struct Config {
     pub(crate) block: Duration,
     pub(crate) lease: LeasePolicy,
     pub(crate) claim_every: Duration,
+    pub(crate) take_over: bool,
     pub(crate) retry: RetryPolicy,
     pub(crate) retry_order: RetryOrder,
     pub(crate) acknowledge: Acknowledge,
@@ -121,6 +120,7 @@ fn dead_letter_of(named: Option<&StreamKey>, stream: &StreamKey) -> StreamKey {
 /// Builds a [`DurableConsumer`]; made by [`Consumer::durable`](crate::Consumer::durable).
 ///
 /// A stream and a group are needed; everything else has a default that is fit for production.
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct DurableBuilder {
     client: Client,
@@ -135,6 +135,7 @@ pub struct DurableBuilder {
     block: Duration,
     lease: Duration,
     claim_every: Option<Duration>,
+    take_over: bool,
     retry: RetryPolicy,
     retry_order: Option<RetryOrder>,
     acknowledge: Acknowledge,
@@ -173,6 +174,7 @@ impl DurableBuilder {
             block: Duration::from_secs(5),
             lease: Duration::from_secs(30),
             claim_every: None,
+            take_over: true,
             retry: RetryPolicy::default(),
             retry_order: None,
             acknowledge: Acknowledge::default(),
@@ -269,6 +271,13 @@ impl DurableBuilder {
         self
     }
 
+    /// Whether entries of dead owners are taken over. Default: yes. Without, what a process leaves behind when it dies stays
+    /// pending until another consumer of the group takes it over; what this one loses on the way is looked for all the same.
+    pub fn take_over(mut self, yes: bool) -> Self {
+        self.take_over = yes;
+        self
+    }
+
     /// How failed attempts are repeated. Default: exponential from 1 s to 300 s, 8 attempts.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
@@ -333,29 +342,25 @@ impl DurableBuilder {
         mut self,
         key: impl Fn(&Entry) -> Option<K> + Send + Sync + 'static,
     ) -> Self {
-        let hasher = std::hash::RandomState::new();
-        self.lane_of =
-            Some(Arc::new(move |entry| key(entry).map(|key| std::hash::BuildHasher::hash_one(&hasher, key))));
+        self.lane_of = Some(lane::by_entry(key));
         self
     }
 
     /// [`order_by_entry`](Self::order_by_entry) with the value of a field as the key.
-    pub fn order_by_field(self, field: impl AsRef<[u8]>) -> Self {
-        let field = field.as_ref().to_vec();
-        self.order_by_entry(move |entry| entry.get_bytes(&field))
+    pub fn order_by_field(mut self, field: impl AsRef<[u8]>) -> Self {
+        self.lane_of = Some(lane::by_field(field.as_ref()));
+        self
     }
 
     /// [`order_by_entry`](Self::order_by_entry) with a key from the JSON payload. The payload is decoded once more for
     /// it; where that matters, publish the key as a field of its own. An entry that cannot be decoded has no order.
-    pub fn order_by<T, K>(self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
+    pub fn order_by<T, K>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
     where
         T: serde::de::DeserializeOwned,
         K: std::hash::Hash,
     {
-        self.order_by_entry(move |entry| {
-            let payload = crate::codec::payload_of(entry)?;
-            serde_json::from_slice(payload).ok().map(|value| key(&value))
-        })
+        self.lane_of = Some(lane::by_json(key));
+        self
     }
 
     /// Is told of every event. Default: events are log lines and counters only.
@@ -437,6 +442,7 @@ impl DurableBuilder {
             block: self.block,
             lease,
             claim_every,
+            take_over: self.take_over,
             retry: self.retry,
             retry_order: self.retry_order.unwrap_or(if self.lane_of.is_some() {
                 RetryOrder::InPlace

@@ -32,6 +32,7 @@ use crate::codec::FromDelivery;
 use crate::delivery::Source;
 use crate::error::RunError;
 use crate::handler::Handler;
+use crate::health::{HealthHandle, Pulses};
 use crate::observe::{Counters, Stats};
 use crate::shutdown::Shutdown;
 use crate::work::{Batch, IntoOutcomes, Single, Work};
@@ -48,6 +49,7 @@ use worker::Worker;
 pub struct DurableConsumer {
     config: Arc<Config>,
     counters: Arc<Counters>,
+    pulses: Pulses,
 }
 
 /// Reads the counters of a consumer while it runs. Cheap to clone.
@@ -63,7 +65,8 @@ impl StatsHandle {
 
 impl DurableConsumer {
     pub(crate) fn new(config: Config) -> Self {
-        Self { config: Arc::new(config), counters: Arc::default() }
+        let pulses = Pulses::new(config.streams.len());
+        Self { config: Arc::new(config), counters: Arc::default(), pulses }
     }
 
     /// The name under which this consumer owns entries.
@@ -84,6 +87,22 @@ impl DurableConsumer {
     /// A handle to the counters, for metrics and probes.
     pub fn stats(&self) -> StatsHandle {
         StatsHandle(Arc::clone(&self.counters))
+    }
+
+    /// A handle to how it is, for probes. It costs the consumer nothing for an entry, and the server nothing at all.
+    ///
+    /// ```
+    /// # fn example(client: &stream_redis::Client) -> Result<(), stream_consumer::ConfigError> {
+    /// let consumer = stream_consumer::Consumer::durable(client).stream("orders").group("billing").build()?;
+    /// let health = consumer.health(); // given to whatever answers the probes
+    /// assert!(health.get().is_live());
+    /// assert!(!health.get().is_ready(std::time::Duration::from_secs(15))); // it does not run yet
+    /// # Ok(())
+    /// # }
+    /// # example(&stream_testkit::MemoryServer::new().client()).unwrap();
+    /// ```
+    pub fn health(&self) -> HealthHandle {
+        HealthHandle::new(&self.pulses, &self.counters)
     }
 
     /// Consumes until `signal` completes, then stops gracefully: reads no more, hands back what was not started, lets
@@ -145,10 +164,11 @@ impl DurableConsumer {
         let link = Arc::new(Link::new(config.client.clone(), config.streams[0].clone(), config.backoff));
         // The tasks end with this future: what is dropped is not left running behind its caller's back.
         let mut tasks = JoinSet::new();
-        for key in &config.streams {
+        let _ended = self.pulses.end_with();
+        for (place, key) in config.streams.iter().enumerate() {
             let source =
                 Source { stream: key.clone(), group: Some(config.group.clone()), consumer: config.consumer.clone() };
-            let stream = Arc::new(Stream::new(config, source, &link, &self.counters));
+            let stream = Arc::new(Stream::new(config, source, &link, &self.counters, self.pulses.of(place)));
             let (work, fleet, key) = (Arc::clone(&work), fleet.clone(), key.clone());
             tasks.spawn(async move {
                 let (send, receive) = mpsc::channel(4);

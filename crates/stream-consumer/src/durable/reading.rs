@@ -173,6 +173,7 @@ impl Reading {
                         self.state = State::Open(reader);
                         self.interrupted = false;
                         self.was_open = true;
+                        self.stream.pulse.opened();
                         return Poll::Ready(Progress::Opened { undelivered });
                     }
                     Err(error) => {
@@ -249,6 +250,7 @@ impl Reading {
     /// A reply is complete.
     fn completed(&mut self, total: usize) {
         count(&self.stream.counters.reads, 1);
+        self.stream.pulse.read(now());
         self.in_reply = false;
         self.repairs = 0;
         self.refusals = 0;
@@ -290,6 +292,7 @@ impl Reading {
             Recovery::Missing => return self.repair(reader, error),
             Recovery::Retry => {
                 let pause = self.backoff.next(fastrand::f64());
+                self.stream.pulse.troubled();
                 self.stream.tell(&Event::Reconnecting { error: &error, after: pause });
                 self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
             }
@@ -357,6 +360,7 @@ impl Reading {
             _ => {}
         }
         count(&self.stream.counters.reconnects, 1);
+        self.stream.pulse.troubled();
         self.stream.tell(&Event::Reconnecting { error: &error, after: pause });
         self.state = State::Pausing(None, Box::pin(tokio::time::sleep(pause)));
         None

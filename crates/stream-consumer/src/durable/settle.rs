@@ -64,6 +64,7 @@ impl<W: Work> Worker<W> {
                 match error {
                     None => {
                         count(&self.stream.counters.handled, 1);
+                        self.succeeded = true;
                         self.stream.tell(&Event::Handled { id, attempt });
                     }
                     Some(reason) => self.stream.given_up(id, &reason),

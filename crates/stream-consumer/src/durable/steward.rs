@@ -93,7 +93,8 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
     let every = stream.config.claim_every;
     let mut search = Search { cursor: ClaimCursor::new(), plain: false };
     loop {
-        match search.sweep(stream, taken_over).await {
+        let swept = if stream.config.take_over { search.sweep(stream, taken_over).await } else { Ok(()) };
+        match swept {
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
                 let _ = group::ensure(stream).await;

@@ -49,6 +49,7 @@ impl<W: Work> Worker<W> {
     pub(crate) async fn drain(&mut self) {
         let cut = self.reading.close();
         self.stream.set_stopping();
+        self.stream.pulse.stopping();
         self.flush = true;
         // What handlers had given back in their time is another matter.
         (self.report.handed_back, self.report.left_pending) = (0, 0);

@@ -11,6 +11,7 @@ use super::config::Config;
 use super::group::GroupMemory;
 use super::link::Link;
 use crate::delivery::Source;
+use crate::health::Pulse;
 use crate::observe::{Counters, Event, count};
 pub(crate) use crate::pace::now;
 
@@ -36,6 +37,7 @@ pub(crate) struct Stream {
     pub(crate) owner: Owner,
     pub(crate) link: Arc<Link>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) group: tokio::sync::Mutex<GroupMemory>,
     book: Mutex<Book>,
     /// Set once a lease was lost or the group was: from then on nothing is started without a look into the ledger.
@@ -51,7 +53,13 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(config: &Arc<Config>, source: Source, link: &Arc<Link>, counters: &Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        source: Source,
+        link: &Arc<Link>,
+        counters: &Arc<Counters>,
+        pulse: Arc<Pulse>,
+    ) -> Self {
         let owner =
             Owner { key: source.stream.clone(), group: config.group.clone(), consumer: source.consumer.clone() };
         Self {
@@ -60,6 +68,7 @@ impl Stream {
             owner,
             link: Arc::clone(link),
             counters: Arc::clone(counters),
+            pulse,
             group: tokio::sync::Mutex::default(),
             book: Mutex::new(Book {
                 ledger: Ledger::new(),

@@ -6,7 +6,6 @@
 
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -77,6 +76,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) flush: bool,
     pub(crate) flights: FuturesUnordered<Flight>,
     pub(crate) held_bytes: usize,
+    /// Whether a handler has returned well since the last turn.
+    pub(crate) succeeded: bool,
     /// Whether what is queued has to run even after a stop: it was acknowledged beforehand, or it is lost.
     pub(crate) owes: bool,
     /// Entries on their way back to the group.
@@ -122,6 +123,7 @@ impl<W: Work> Worker<W> {
             flush: false,
             flights: FuturesUnordered::new(),
             held_bytes: 0,
+            succeeded: false,
             owes: stream.config.acknowledge.is_beforehand(),
             handing_back: 0,
             taken_over,
@@ -168,10 +170,17 @@ impl<W: Work> Worker<W> {
         self.stream.set_in_line(self.recounts.len() + self.suspects.len());
         self.flush_if_due(now);
         self.sweep(now);
+        let held = self.beat(now);
         if self.may_read() {
-            let held = self.stream.book().ledger.len().saturating_sub(self.waiting.len() + self.acks_settling);
-            self.reading.top_up(held, self.held_bytes);
+            self.reading.top_up(held.saturating_sub(self.waiting.len() + self.acks_settling), self.held_bytes);
         }
+    }
+
+    /// Leaves for probes how it is; returns how many entries are held.
+    fn beat(&mut self, now: Instant) -> usize {
+        let held = self.stream.book().ledger.len();
+        self.stream.pulse.turn(now, held, std::mem::take(&mut self.succeeded));
+        held
     }
 
     /// Frees the places of a suspect that is settled. One whose acknowledgement cannot be written is not waited for.
@@ -208,6 +217,7 @@ impl<W: Work> Worker<W> {
         }
         self.flush_if_due(now);
         self.sweep(now);
+        self.beat(now);
     }
 
     /// Entries that the steward has taken over and nobody has looked at yet.
@@ -373,11 +383,7 @@ impl<W: Work> Worker<W> {
     pub(crate) fn enqueue(&mut self, ready: Ready) {
         let config = &self.stream.config;
         let key = match (&config.lane_of, config.retry_order) {
-            // A key is made by code of the user: one that panics is a message without an order, not the end of the loop.
-            (Some(lane_of), _) => catch_unwind(AssertUnwindSafe(|| lane_of(ready.delivery.entry()))).unwrap_or_else(|_| {
-                tracing::error!(stream = %self.stream.owner.key, id = %ready.delivery.id(), "the order's key panicked");
-                None
-            }),
+            (Some(lane_of), _) => crate::lane::lane(lane_of, &ready.delivery),
             // Without lanes, to wait in place means that the whole stream is one lane.
             (None, RetryOrder::InPlace) => Some(0),
             (None, RetryOrder::Later) => None,

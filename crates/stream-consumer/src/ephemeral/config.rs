@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{BackoffPolicy, ConsumerName, NameError, RetryPolicy, StartFrom, StreamKey};
+use stream_core::{BackoffPolicy, ConsumerName, Entry, EntryId, NameError, RetryPolicy, StartFrom, StreamKey};
 use stream_redis::Client;
 
 use super::EphemeralConsumer;
 use crate::durable::{RetryOrder, at_least_one, check_block, default_name, out_of_range};
 use crate::error::ConfigError;
+use crate::lane::{self, LaneOf};
 use crate::observe::Observer;
 
 /// What to do when entries were gone before they were read, or the stream was made anew. It is told in every case.
@@ -26,12 +27,21 @@ pub enum OnGap {
     Fail,
 }
 
+/// Where reading begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    From(StartFrom),
+    /// So long before the server's present time.
+    Ago(Duration),
+}
+
 /// The validated settings of an ephemeral consumer.
 pub(crate) struct Config {
     pub(crate) client: Client,
     pub(crate) streams: Vec<StreamKey>,
     pub(crate) name: ConsumerName,
-    pub(crate) start: StartFrom,
+    pub(crate) start: Start,
+    pub(crate) resume: Vec<(StreamKey, EntryId)>,
     pub(crate) concurrency: usize,
     pub(crate) prefetch: usize,
     pub(crate) prefetch_bytes: usize,
@@ -42,6 +52,7 @@ pub(crate) struct Config {
     pub(crate) timeout: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) backoff: BackoffPolicy,
+    pub(crate) lane_of: Option<LaneOf>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
@@ -61,12 +72,14 @@ impl fmt::Debug for Config {
 /// assert_eq!(consumer.streams().len(), 1);
 /// # Ok::<(), stream_consumer::ConfigError>(())
 /// ```
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct EphemeralBuilder {
     client: Client,
     streams: Vec<Result<StreamKey, NameError>>,
     name: Option<Result<ConsumerName, NameError>>,
-    start: StartFrom,
+    start: Start,
+    resume: Vec<(StreamKey, EntryId)>,
     concurrency: usize,
     prefetch: usize,
     prefetch_bytes: usize,
@@ -77,6 +90,7 @@ pub struct EphemeralBuilder {
     timeout: Option<Duration>,
     grace: Duration,
     backoff: (Duration, Duration),
+    lane_of: Option<LaneOf>,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -93,7 +107,8 @@ impl EphemeralBuilder {
             client: client.clone(),
             streams: Vec::new(),
             name: None,
-            start: StartFrom::End,
+            start: Start::From(StartFrom::End),
+            resume: Vec::new(),
             concurrency: 1,
             prefetch: 1_000,
             prefetch_bytes: 8 << 20,
@@ -104,6 +119,7 @@ impl EphemeralBuilder {
             timeout: None,
             grace: Duration::from_secs(30),
             backoff: (backoff.base(), backoff.max()),
+            lane_of: None,
             observer: None,
         }
     }
@@ -124,7 +140,23 @@ impl EphemeralBuilder {
     /// [`Event::Ready`](crate::Event::Ready): whatever is published after that event is received. A stream that does not
     /// exist is waited for and read from its first entry on, unless an id or a time says otherwise.
     pub fn start(mut self, from: StartFrom) -> Self {
-        self.start = from;
+        self.start = Start::From(from);
+        self
+    }
+
+    /// Begins with what was added during the last `time`, by the server's clock: its `TIME` is asked once, before
+    /// [`Event::Ready`](crate::Event::Ready). Replaces [`start`](Self::start), whose [`StartFrom::Time`] is a time of one's
+    /// own. Ids that publishers chose themselves are compared all the same, whatever that means.
+    pub fn start_ago(mut self, time: Duration) -> Self {
+        self.start = Start::Ago(time);
+        self
+    }
+
+    /// Begins after these ids in the streams that they name, and as [`start`](Self::start) says in the others: what a
+    /// [report](super::EphemeralReport::positions) or [`positions`](EphemeralConsumer::positions) said of a former run.
+    /// A stream that is not read by this consumer is of no account. What was trimmed meanwhile is missing without a word.
+    pub fn resume(mut self, positions: impl IntoIterator<Item = (StreamKey, EntryId)>) -> Self {
+        self.resume = positions.into_iter().collect();
         self
     }
 
@@ -163,8 +195,8 @@ impl EphemeralBuilder {
         self
     }
 
-    /// Whether the entries behind one that is going to be retried wait for it. Default: they do with a concurrency of 1,
-    /// so that the order is kept, and do not with more.
+    /// Whether the entries behind one that is going to be retried wait for it. Default: with lanes those of the same key do;
+    /// without, all of the stream with a concurrency of 1, so that the order is kept, and none with more.
     pub fn retry_order(mut self, order: RetryOrder) -> Self {
         self.retry_order = Some(order);
         self
@@ -193,6 +225,33 @@ impl EphemeralBuilder {
     /// at `max`. Default 1 s and 60 s.
     pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
         self.backoff = (base, max);
+        self
+    }
+
+    /// Runs entries of one key one at a time, in their order; those of different keys side by side, as far as the
+    /// concurrency allows. The key is made from the entry by `key`; `None` needs no order.
+    pub fn order_by_entry<K: std::hash::Hash>(
+        mut self,
+        key: impl Fn(&Entry) -> Option<K> + Send + Sync + 'static,
+    ) -> Self {
+        self.lane_of = Some(lane::by_entry(key));
+        self
+    }
+
+    /// [`order_by_entry`](Self::order_by_entry) with the value of a field as the key.
+    pub fn order_by_field(mut self, field: impl AsRef<[u8]>) -> Self {
+        self.lane_of = Some(lane::by_field(field.as_ref()));
+        self
+    }
+
+    /// [`order_by_entry`](Self::order_by_entry) with a key from the JSON payload, which is decoded once more for it. An
+    /// entry that cannot be decoded has no order.
+    pub fn order_by<T, K>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
+    where
+        T: serde::de::DeserializeOwned,
+        K: std::hash::Hash,
+    {
+        self.lane_of = Some(lane::by_json(key));
         self
     }
 
@@ -226,12 +285,13 @@ impl EphemeralBuilder {
             let remedy = "more than zero, or leave it out for no limit";
             return Err(ConfigError::duration("timeout", Duration::ZERO, remedy));
         }
-        let in_order = self.concurrency == 1;
+        let in_order = self.concurrency == 1 || self.lane_of.is_some();
         Ok(EphemeralConsumer::new(Config {
             client: self.client,
             streams,
             name: self.name.unwrap_or_else(default_name)?,
             start: self.start,
+            resume: self.resume,
             concurrency: self.concurrency,
             prefetch: self.prefetch,
             prefetch_bytes: self.prefetch_bytes,
@@ -242,6 +302,7 @@ impl EphemeralBuilder {
             timeout: self.timeout,
             grace: self.grace,
             backoff: BackoffPolicy::new(self.backoff.0, self.backoff.1)?,
+            lane_of: self.lane_of,
             observer: self.observer,
         }))
     }

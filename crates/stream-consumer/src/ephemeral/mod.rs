@@ -27,6 +27,7 @@ use crate::delivery::Source;
 use crate::durable::StatsHandle;
 use crate::error::RunError;
 use crate::handler::Handler;
+use crate::health::{HealthHandle, Positions, Pulses};
 use crate::link::Link;
 use crate::observe::{Counters, Stats};
 use crate::shutdown::Shutdown;
@@ -78,6 +79,7 @@ use worker::Worker;
 pub struct EphemeralConsumer {
     config: Arc<Config>,
     counters: Arc<Counters>,
+    pulses: Pulses,
 }
 
 /// How an ephemeral consumer stopped.
@@ -87,7 +89,8 @@ pub struct EphemeralReport {
     /// What it did in its life, over all streams.
     pub stats: Stats,
     /// For each stream the id up to which every entry was handled or given up. A consumer started after it with
-    /// [`StartFrom::Id`](crate::StartFrom::Id) goes on where this one stopped.
+    /// [`StartFrom::Id`](crate::StartFrom::Id), or all of them given to [`EphemeralBuilder::resume`], goes on where this one
+    /// stopped.
     pub positions: Vec<(StreamKey, EntryId)>,
     /// Entries that were read and whose handler was not started (again), or that it released while stopping.
     pub unstarted: u64,
@@ -97,7 +100,8 @@ pub struct EphemeralReport {
 
 impl EphemeralConsumer {
     pub(crate) fn new(config: Config) -> Self {
-        Self { config: Arc::new(config), counters: Arc::default() }
+        let pulses = Pulses::new(config.streams.len());
+        Self { config: Arc::new(config), counters: Arc::default(), pulses }
     }
 
     /// The name shown in the server's client list.
@@ -113,6 +117,17 @@ impl EphemeralConsumer {
     /// A handle to the counters, for metrics and probes.
     pub fn stats(&self) -> StatsHandle {
         StatsHandle(Arc::clone(&self.counters))
+    }
+
+    /// A handle to how it is, for probes. It costs the consumer nothing for an entry, and the server nothing at all.
+    pub fn health(&self) -> HealthHandle {
+        HealthHandle::new(&self.pulses, &self.counters)
+    }
+
+    /// A handle to how far it is, which outlives it: what [`EphemeralBuilder::resume`] takes after an end with an error, and
+    /// what a trimmer in the same process can spare.
+    pub fn positions(&self) -> Positions {
+        Positions::new(&self.pulses, &self.config.streams)
     }
 
     /// Consumes until `signal` completes, then stops gracefully: reads no more, drops what was not started, lets running
@@ -200,13 +215,16 @@ impl EphemeralConsumer {
         let mut tasks = JoinSet::new();
         // A switch of our own: when one stream ends for missing entries, the others stop, but nobody else's consumers.
         let inner = shutdown.child();
-        for key in &config.streams {
+        let _ended = self.pulses.end_with();
+        for (place, key) in config.streams.iter().enumerate() {
             let source = Source { stream: key.clone(), group: None, consumer: config.name.clone() };
             let stream = Arc::new(Stream {
                 config: Arc::clone(config),
                 source: Arc::new(source),
                 link: Arc::clone(&link),
                 counters: Arc::clone(&self.counters),
+                pulse: self.pulses.of(place),
+                resume: config.resume.iter().find(|(resumed, _)| resumed == key).map(|(_, id)| *id),
             });
             tasks.spawn(Worker::new(&stream, Arc::clone(&work), &permits, &inner).run());
         }

@@ -10,11 +10,11 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits, StartFrom, StreamFacts, Tail, TailBreak};
-use stream_redis::command::{XInfoStream, XLastEntry};
+use stream_redis::command::{Time, XInfoStream, XLastEntry};
 use stream_redis::{Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
 use tokio::time::Sleep;
 
-use super::config::OnGap;
+use super::config::{OnGap, Start};
 use super::stream::Stream;
 use crate::observe::{Event, count};
 use crate::pace::{now, pause_after_empty};
@@ -47,8 +47,13 @@ enum Answer {
     Denied(Error, Option<EntryId>),
 }
 
-/// The socket, and what the server says of the stream.
-type Prepared = (Box<dyn Reader>, Answer);
+struct Prepared {
+    reader: Box<dyn Reader>,
+    /// What the server says of the stream.
+    answer: Answer,
+    /// Where to begin; `None` at the end, or when it has begun already.
+    start: Option<EntryId>,
+}
 
 enum State {
     Preparing(BoxFuture<Result<Prepared, Error>>),
@@ -156,9 +161,10 @@ impl Reading {
             match &mut self.state {
                 State::Closed => return Poll::Pending,
                 State::Preparing(future) => match ready!(future.as_mut().poll(cx)) {
-                    Ok((reader, answer)) => {
+                    Ok(Prepared { reader, answer, start }) => {
                         self.state = State::Open(reader);
-                        return Poll::Ready(self.opened(answer));
+                        self.stream.pulse.opened();
+                        return Poll::Ready(self.opened(answer, start));
                     }
                     Err(error) => {
                         if let Some(end) = self.trouble(error) {
@@ -216,7 +222,7 @@ impl Reading {
         }
     }
 
-    fn opened(&mut self, answer: Answer) -> Progress {
+    fn opened(&mut self, answer: Answer, start: Option<EntryId>) -> Progress {
         self.was_open = true;
         self.compared = Some(now());
         if self.tail.is_some() {
@@ -227,7 +233,7 @@ impl Reading {
             Answer::Facts(None) => EntryId::ZERO,
             Answer::Denied(_, last) => last.unwrap_or(EntryId::ZERO),
         };
-        let cursor = self.stream.config.start.after().unwrap_or(end);
+        let cursor = start.unwrap_or(end);
         self.tail = Some(Tail::new(cursor));
         // The first comparison only learns.
         self.answered(answer).unwrap_or(Progress::Opened(cursor))
@@ -308,6 +314,7 @@ impl Reading {
     /// A reply is complete.
     fn completed(&mut self, total: usize) {
         count(&self.stream.counters.reads, 1);
+        self.stream.pulse.read(now());
         self.in_reply = false;
         self.refusals = 0;
         self.backoff.reset();
@@ -341,6 +348,7 @@ impl Reading {
                 (self.asked, self.in_reply) = (None, false);
                 let pause = self.backoff.next(fastrand::f64());
                 if error.recovery() == Recovery::Retry {
+                    self.stream.pulse.troubled();
                     self.stream.tell(&Event::Reconnecting { error: &error, after: pause });
                 }
                 self.pause(pause);
@@ -377,6 +385,7 @@ impl Reading {
             }
         }
         count(&self.stream.counters.reconnects, 1);
+        self.stream.pulse.troubled();
         self.stream.tell(&Event::Reconnecting { error: &error, after: pause });
         self.state = State::Pausing(None, Box::pin(tokio::time::sleep(pause)));
         None
@@ -387,12 +396,21 @@ impl Reading {
 async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<Prepared, Error> {
     let name = format!("streamkeeper:{}", stream.source.consumer);
     let reader = stream.config.client.connector().open_reader(&stream.source.stream, &name).await?;
+    let start = match (first, stream.resume, stream.config.start) {
+        (false, ..) => None,
+        (true, Some(id), _) => Some(id),
+        (true, None, Start::From(from)) => from.after(),
+        (true, None, Start::Ago(ago)) => {
+            let since = stream.link.run(&Time).await?.saturating_sub(ago);
+            StartFrom::Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).after()
+        }
+    };
     let answer = if first || ask {
-        facts(&stream, first && stream.config.start == StartFrom::End).await?
+        facts(&stream, first && start.is_none()).await?
     } else {
         Answer::Denied(Error::new(ErrorKind::NoPermission, "the stream may not be asked about"), None)
     };
-    Ok((reader, answer))
+    Ok(Prepared { reader, answer, start })
 }
 
 /// What the server says of the stream; where it may not be asked, the id of the last entry if `end` is wanted.

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use stream_core::EntryId;
+
 use super::config::Config;
 use crate::delivery::Source;
+use crate::health::Pulse;
 use crate::link::Link;
 use crate::observe::{Counters, Event};
 
@@ -12,6 +15,9 @@ pub(crate) struct Stream {
     pub(crate) source: Arc<Source>,
     pub(crate) link: Arc<Link>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) pulse: Arc<Pulse>,
+    /// Where a former run has stopped, which goes before the start of the settings.
+    pub(crate) resume: Option<EntryId>,
 }
 
 impl Stream {

@@ -3,7 +3,7 @@
 //!
 //! Nothing here is awaited that may not come: every wait stands beside the timer and the shutdown switch.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use smallvec::{SmallVec, smallvec};
-use stream_core::{DeadReason, EntryId, InOrder, Inline, Outcome, Verdict};
+use stream_core::{DeadReason, EntryId, InOrder, Inline, Lanes, Outcome, Verdict};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
@@ -56,6 +56,10 @@ pub(crate) struct Worker<W: Work> {
     reading: Reading,
     batch: ReadBatch,
     queue: VecDeque<Held>,
+    /// What waits behind another of its key.
+    lanes: Lanes<Held>,
+    /// The lanes of what is held, by its number.
+    lane_keys: HashMap<u64, u64>,
     /// By the time of their next attempt, then by their order.
     waiting: BTreeMap<(Instant, u64), Delivery>,
     jobs: Jobs<W, u64>,
@@ -69,6 +73,8 @@ pub(crate) struct Worker<W: Work> {
     again: bool,
     held: usize,
     held_bytes: usize,
+    /// Whether a handler has returned well since the last turn.
+    succeeded: bool,
     unstarted: u64,
     swept: Instant,
     timer: Pin<Box<Sleep>>,
@@ -84,6 +90,8 @@ impl<W: Work> Worker<W> {
             shutdown: shutdown.clone(),
             batch: ReadBatch::default(),
             queue: VecDeque::new(),
+            lanes: Lanes::new(),
+            lane_keys: HashMap::new(),
             waiting: BTreeMap::new(),
             jobs: Jobs::new(),
             inline: Inline::new(),
@@ -95,6 +103,7 @@ impl<W: Work> Worker<W> {
             again: false,
             held: 0,
             held_bytes: 0,
+            succeeded: false,
             unstarted: 0,
             swept: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -118,6 +127,7 @@ impl<W: Work> Worker<W> {
             }
             self.go_on();
         };
+        self.stream.pulse.stopping();
         self.reading.close();
         let report = self.drain().await;
         end.map_or(Ok(report), Err)
@@ -129,7 +139,16 @@ impl<W: Work> Worker<W> {
         self.wake(now);
         self.start_ready();
         self.sweep(now);
+        self.beat(now);
         self.reading.top_up(self.held, self.held_bytes, self.queue.is_empty());
+    }
+
+    /// Leaves for probes how it is, and for who goes on after it how far it is.
+    fn beat(&mut self, now: Instant) {
+        self.stream.pulse.turn(now, self.held, std::mem::take(&mut self.succeeded));
+        if self.ready_told {
+            self.stream.pulse.moved(self.order.position());
+        }
     }
 
     async fn next(&mut self, running: bool) -> Happened<W> {
@@ -196,13 +215,15 @@ impl<W: Work> Worker<W> {
     /// Entries that a read has brought.
     fn take_up_read(&mut self) {
         let mut bytes = 0;
-        let received = self.batch.entries.len();
-        for entry in self.batch.entries.drain(..) {
+        let mut batch = std::mem::take(&mut self.batch);
+        let received = batch.entries.len();
+        for entry in batch.entries.drain(..) {
             bytes += entry.size();
             let number = self.order.push(entry.id());
             let delivery = Delivery::new(entry, 1, Arc::clone(&self.stream.source));
-            self.queue.push_back(Held { number, delivery });
+            self.enqueue(Held { number, delivery });
         }
+        self.batch = batch;
         self.held += received;
         self.held_bytes += bytes;
         self.reading.received(received, bytes);
@@ -220,14 +241,40 @@ impl<W: Work> Worker<W> {
     fn wake(&mut self, now: Instant) {
         let later = self.waiting.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut self.waiting, later);
+        let in_place = self.stream.config.retry_order == RetryOrder::InPlace;
         for ((_, number), delivery) in due.into_iter().rev() {
-            self.queue.push_front(Held { number, delivery });
+            if in_place || self.stream.config.lane_of.is_none() {
+                // It has kept its lane, if there are any.
+                self.queue.push_front(Held { number, delivery });
+            } else {
+                self.enqueue(Held { number, delivery });
+            }
+        }
+    }
+
+    /// Queues an entry, behind others of its key if it has one.
+    fn enqueue(&mut self, held: Held) {
+        let key = self.stream.config.lane_of.as_ref().and_then(|lane_of| crate::lane::lane(lane_of, &held.delivery));
+        let Some(key) = key else { return self.queue.push_back(held) };
+        self.lane_keys.insert(held.number, key);
+        if let Some(held) = self.lanes.push(key, held) {
+            self.queue.push_back(held);
+        }
+    }
+
+    /// The next of its key may start.
+    fn leave_lane(&mut self, number: u64) {
+        if let Some(key) = self.lane_keys.remove(&number)
+            && let Some(next) = self.lanes.finish(&key)
+        {
+            self.queue.push_back(next);
         }
     }
 
     /// Starts what is ready, as far as there are free places and the order allows.
     fn start_ready(&mut self) {
-        let in_place = self.stream.config.retry_order == RetryOrder::InPlace;
+        // Without lanes, to wait in place means that the whole stream waits.
+        let in_place = self.stream.config.retry_order == RetryOrder::InPlace && self.stream.config.lane_of.is_none();
         let most = self.work.batch();
         let mut left = BURST;
         while !self.queue.is_empty() && left > 0 {
@@ -303,12 +350,16 @@ impl<W: Work> Worker<W> {
         match self.stream.config.retry.verdict(attempt, outcome, fastrand::f64()) {
             Verdict::Acknowledge => {
                 count(&self.stream.counters.handled, 1);
+                self.succeeded = true;
                 self.stream.tell(&Event::Handled { id, attempt });
                 self.finish(number, &delivery);
             }
             Verdict::RetryAfter(after) => {
                 count(&self.stream.counters.retried, 1);
                 self.stream.tell(&Event::Retrying { id, attempt, after });
+                if self.stream.config.retry_order == RetryOrder::Later {
+                    self.leave_lane(number);
+                }
                 let source = Arc::clone(&delivery.source);
                 let again = Delivery::new(delivery.entry, attempt.saturating_add(1), source);
                 self.waiting.insert((now() + after, number), again);
@@ -333,6 +384,7 @@ impl<W: Work> Worker<W> {
         self.held = self.held.saturating_sub(1);
         self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
         self.order.finish(number);
+        self.leave_lane(number);
     }
 
     /// Copies what has been held for long out of the read buffers that it shares with whole batches.
@@ -347,8 +399,10 @@ impl<W: Work> Worker<W> {
 
     /// Reads nothing more, starts nothing more, and lets what runs finish within the grace period.
     async fn drain(mut self) -> EphemeralReport {
-        self.unstarted += (self.queue.len() + self.waiting.len()) as u64;
+        self.unstarted += (self.queue.len() + self.waiting.len() + self.lanes.held()) as u64;
         self.queue.clear();
+        // Its lane goes with it, or the end of what runs would bring the next one up.
+        self.lanes = Lanes::new();
         self.waiting.clear();
         let shutdown = self.shutdown.clone();
         let end = tokio::time::sleep(self.stream.config.grace);
@@ -361,6 +415,7 @@ impl<W: Work> Worker<W> {
                 () = &mut end => {}
                 event = self.next(false) => {
                     self.take_in(event);
+                    self.beat(now());
                     continue;
                 }
             }
@@ -369,6 +424,7 @@ impl<W: Work> Worker<W> {
                 members.deliveries.iter().filter_map(Delivery::token).for_each(CancellationToken::cancel);
             }
         }
+        self.beat(now());
         let unstarted = self.unstarted + self.waiting.len() as u64;
         let position = (self.stream.source.stream.clone(), self.order.position());
         EphemeralReport { positions: vec![position], unstarted, aborted, ..EphemeralReport::default() }

@@ -76,6 +76,11 @@ impl Trimmer {
         self.link.key()
     }
 
+    /// How often [`run_every`](Self::run_every) trims.
+    pub fn every(&self) -> Duration {
+        self.every
+    }
+
     /// What the policy is applied to: the stream and its groups as the server shows them now, and the groups that are
     /// protected before they exist. `None` where there is no stream.
     ///
