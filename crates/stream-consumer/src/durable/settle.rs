@@ -140,7 +140,7 @@ impl<W: Work> Worker<W> {
         let stream = Arc::clone(&self.stream);
         // That it is not pending any more once it is written is no loss.
         stream.book().ledger.set_stage(burial.slot, Stage::Settling);
-        self.flights.push(Box::pin(async move {
+        self.send(Box::pin(async move {
             let id = burial.letter.entry.id();
             let target = stream.config.dead_letter_of(&stream.owner.key);
             let fields = burial.letter.to_fields();
@@ -197,7 +197,7 @@ impl<W: Work> Worker<W> {
         for chunk in entries.chunks(250) {
             let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
             let stream = Arc::clone(&self.stream);
-            self.flights.push(Box::pin(async move {
+            self.send(Box::pin(async move {
                 let result = stream.link.hand_back(&stream.owner, &counts).await;
                 Landed::HandedBack { number: counts.len() as u64, result }
             }));
@@ -231,7 +231,7 @@ impl<W: Work> Worker<W> {
             return;
         }
         let stream = Arc::clone(&self.stream);
-        self.flights.push(Box::pin(async move {
+        self.send(Box::pin(async move {
             let mut denied = false;
             loop {
                 let ids = entries.iter().map(|ready| ready.delivery.id()).collect();
@@ -308,7 +308,7 @@ impl<W: Work> Worker<W> {
             self.acks_in_flight += 1;
             count(&self.stream.counters.ack_commands, 1);
             let stream = Arc::clone(&self.stream);
-            self.flights.push(Box::pin(async move {
+            self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
                 let result = stream.link.run(&command).await;
@@ -318,7 +318,7 @@ impl<W: Work> Worker<W> {
         if !unsure.is_empty() {
             self.acks_in_flight += 1;
             let stream = Arc::clone(&self.stream);
-            self.flights.push(Box::pin(async move {
+            self.send(Box::pin(async move {
                 let mut ids: Vec<_> = unsure.iter().map(|(_, id)| *id).collect();
                 ids.sort_unstable();
                 let lease = stream.config.lease.lease();
