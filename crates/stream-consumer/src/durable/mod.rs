@@ -5,6 +5,7 @@
 //! group there.
 
 mod config;
+mod first;
 mod flight;
 mod group;
 mod held;

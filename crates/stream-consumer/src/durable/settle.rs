@@ -12,7 +12,7 @@ use stream_redis::Error;
 use stream_redis::command::XAck;
 
 use super::flight::Landed;
-use super::held::{Burial, Ready, Recount, Wake};
+use super::held::{Burial, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
 use super::stream::now;
@@ -225,30 +225,6 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// In the mode that acknowledges first: these start once the server has confirmed.
-    pub(crate) fn acknowledge_first(&mut self, entries: Vec<Ready>) {
-        if entries.is_empty() {
-            return;
-        }
-        let stream = Arc::clone(&self.stream);
-        self.send(Box::pin(async move {
-            let mut denied = false;
-            loop {
-                let ids = entries.iter().map(|ready| ready.delivery.id()).collect();
-                let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
-                match stream.link.run(&command).await {
-                    Ok(_) => return Landed::AcknowledgedFirst { entries },
-                    Err(error) if super::group::is_denied(&error) && !std::mem::replace(&mut denied, true) => {
-                        stream.degraded("entries cannot be acknowledged, so none is started", &error);
-                    }
-                    Err(_) => {}
-                }
-                // Nothing was started, so it is safe to ask again.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }));
-    }
-
     /// Writes the acknowledgements that have come together, if it is time to.
     pub(crate) fn flush_if_due(&mut self, now: Instant) {
         if self.acks.is_empty() {
@@ -371,18 +347,7 @@ impl<W: Work> Worker<W> {
                 self.recounts.extend(recounts);
             }
             Landed::Buried { burial, result } => self.buried(*burial, result),
-            Landed::AcknowledgedFirst { entries } => {
-                let now = now();
-                {
-                    let mut book = self.stream.book();
-                    for ready in &entries {
-                        book.ledger.orphan(ready.slot);
-                    }
-                }
-                for ready in entries {
-                    self.enqueue(Ready { since: now, ..ready });
-                }
-            }
+            Landed::AcknowledgedFirst { entries, lost } => self.acknowledged_first(entries, lost),
             Landed::HandedBack { number, result } => {
                 self.handing_back -= number;
                 match result {
