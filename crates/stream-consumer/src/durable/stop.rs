@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stream_core::{DeadReason, EntryId, Slot};
+use stream_core::{DeadReason, EntryId, Lease, Slot};
 
 use super::held::{Recount, TakenOver, Wake};
 use super::reading::undelivered;
@@ -68,6 +68,11 @@ impl DrainReport {
         let (unconfirmed, left_pending) = stream.pending();
         Self { stuck: 1, unconfirmed, left_pending, ..Self::default() }
     }
+}
+
+fn given_up(stream: &Stream, id: EntryId) {
+    let error = "the consumer stopped before its turn came".to_owned();
+    stream.given_up(id, &DeadReason::Exhausted { error: Some(error) });
 }
 
 impl<W: Work> Worker<W> {
@@ -175,16 +180,23 @@ impl<W: Work> Worker<W> {
                 }
             }
         }
-        unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
+        if self.stream.config.acknowledge.is_beforehand() {
+            // It was acknowledged and comes to nobody else, so at least it does not vanish in silence.
+            let gone = unstarted.extract_if(.., |(slot, ..)| self.stream.book().ledger.lease(*slot) == Lease::Orphaned);
+            gone.for_each(|(_, id, _)| given_up(&self.stream, id));
+        }
+        unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), Lease::Held(_)));
         self.hand_back(&unstarted);
     }
 
-    /// Ends what still runs. Its starts count.
+    /// Ends what still runs. Its starts count. What has returned by now is settled by its outcome.
     fn abort_running(&mut self) {
+        while let Some(ended) = self.jobs.ended_now() {
+            self.ended(ended);
+        }
         if std::mem::take(&mut self.owes) {
             for ready in self.queue.drain(..).chain(self.lanes.drain()) {
-                let error = "the consumer stopped before its turn came".to_owned();
-                self.stream.given_up(ready.delivery.id(), &DeadReason::Exhausted { error: Some(error) });
+                given_up(&self.stream, ready.delivery.id());
             }
         }
         let mut aborted = Vec::new();
@@ -197,7 +209,7 @@ impl<W: Work> Worker<W> {
                 aborted.push((slot, delivery.id(), delivery.attempt()));
             }
         }
-        aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
+        aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), Lease::Held(_)));
         self.hand_back(&aborted);
     }
 
