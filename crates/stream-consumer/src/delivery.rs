@@ -59,6 +59,12 @@ impl Delivery {
         }
     }
 
+    /// The same delivery once more, with the same token.
+    pub(crate) fn share(&self) -> Self {
+        let token = OnceLock::from(self.token.get_or_init(CancellationToken::new).clone());
+        Self { entry: self.entry.clone(), attempt: self.attempt, source: Arc::clone(&self.source), token }
+    }
+
     /// The token, if a handler has asked for it.
     pub(crate) fn token(&self) -> Option<&CancellationToken> {
         self.token.get()

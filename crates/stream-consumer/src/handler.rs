@@ -11,6 +11,12 @@ use crate::delivery::Delivery;
 /// Handles one delivery: an async function (or closure) of up to six extractors, each [`FromDelivery`], that returns
 /// something which is [`IntoOutcome`].
 ///
+/// A handler must not block its thread: use `tokio::task::spawn_blocking` for what does. Handlers that were seen to be ready
+/// at once are polled where they are started, by the run loop of their stream, so one that then blocks holds up all that
+/// this consumer does for the stream, but not the leases of what it holds, and not for longer than its bound a stop
+/// ([`DrainReport::stuck`](crate::DrainReport::stuck)); [`Event::Blocked`](crate::Event::Blocked) tells. On a runtime of one
+/// thread it holds up everything.
+///
 /// ```
 /// use stream_consumer::{Context, Handler, Json, Outcome};
 /// #[derive(serde::Deserialize)]

@@ -42,15 +42,23 @@ struct Job<S> {
     _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
 }
 
-struct Done {
+/// Where a job is kept; a later job in the same place has another generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
     number: usize,
+    generation: u32,
+}
+
+struct Done {
+    place: Place,
     outcomes: Outcomes,
     longest_poll: Duration,
 }
 
 /// The handlers that run.
 pub(crate) struct Jobs<W: Work, S = Slot> {
-    places: Vec<Option<Job<S>>>,
+    /// With the generation of the job that is there, or of the next one.
+    places: Vec<(u32, Option<Job<S>>)>,
     free: Vec<usize>,
     done: mpsc::UnboundedReceiver<Done>,
     tell: mpsc::UnboundedSender<Done>,
@@ -77,42 +85,55 @@ impl<W: Work, S> Jobs<W, S> {
         permits: SmallVec<[OwnedSemaphorePermit; 1]>,
     ) {
         let number = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
+            self.places.push((0, None));
             self.places.len() - 1
         });
+        let place = Place { number, generation: self.places[number].0 };
         let tell = self.tell.clone();
         let task = tokio::spawn(async move {
             let (outcomes, longest_poll) = run(future, limit, &span).await;
             // The worker may be gone; then nobody waits for the outcome and the entry stays pending.
-            let _ = tell.send(Done { number, outcomes, longest_poll });
+            let _ = tell.send(Done { place, outcomes, longest_poll });
         });
         let abort = task.abort_handle();
-        self.places[number] = Some(Job { members, abort, detached: false, _permits: permits });
+        self.places[number].1 = Some(Job { members, abort, detached: false, _permits: permits });
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended<W, S>> {
         loop {
             let Poll::Ready(Some(done)) = self.done.poll_recv(cx) else { return Poll::Pending };
-            // A job that was aborted after it had ended is not there any more.
-            if let Some(members) = self.remove(done.number) {
-                return Poll::Ready(Ended {
-                    members,
-                    outcomes: done.outcomes,
-                    longest_poll: done.longest_poll,
-                    work: std::marker::PhantomData,
-                });
+            if let Some(ended) = self.end(done) {
+                return Poll::Ready(ended);
             }
         }
     }
 
+    /// A handler that has returned already and that nobody has looked at yet.
+    pub(crate) fn ended_now(&mut self) -> Option<Ended<W, S>> {
+        loop {
+            let done = self.done.try_recv().ok()?;
+            if let Some(ended) = self.end(done) {
+                return Some(ended);
+            }
+        }
+    }
+
+    /// `None` for a job that was aborted after it had ended, whatever is in its place by now.
+    fn end(&mut self, done: Done) -> Option<Ended<W, S>> {
+        let Done { place, outcomes, longest_poll } = done;
+        let members = self.remove(place)?;
+        Some(Ended { members, outcomes, longest_poll, work: std::marker::PhantomData })
+    }
+
     /// Aborts whatever runs and gives its deliveries back.
     pub(crate) fn abort_all(&mut self) -> Vec<Members<S>> {
-        (0..self.places.len()).filter_map(|number| self.remove(number)).collect()
+        let at = |number: usize, places: &[(u32, _)]| Place { number, generation: places[number].0 };
+        (0..self.places.len()).filter_map(|number| self.remove(at(number, &self.places))).collect()
     }
 
     /// Copies the entries of handlers that have run for long out of the buffers that they share.
     pub(crate) fn detach_older_than(&mut self, now: Instant, age: Duration) {
-        for job in self.places.iter_mut().flatten() {
+        for job in self.places.iter_mut().filter_map(|(_, job)| job.as_mut()) {
             if !job.detached && now.saturating_duration_since(job.members.since) >= age {
                 job.detached = true;
                 job.members.deliveries.iter_mut().for_each(|delivery| delivery.entry.detach());
@@ -120,8 +141,10 @@ impl<W: Work, S> Jobs<W, S> {
         }
     }
 
-    fn remove(&mut self, number: usize) -> Option<Members<S>> {
-        let job = self.places.get_mut(number)?.take()?;
+    fn remove(&mut self, Place { number, generation }: Place) -> Option<Members<S>> {
+        let place = self.places.get_mut(number).filter(|place| place.0 == generation)?;
+        let job = place.1.take()?;
+        place.0 = generation.wrapping_add(1);
         job.abort.abort();
         self.free.push(number);
         Some(job.members)
@@ -190,4 +213,55 @@ pub(crate) fn span_of(delivery: &Delivery) -> Span {
         entry = %delivery.id(),
         attempt = delivery.attempt(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::work::Begun;
+
+    struct Waits;
+
+    impl Work for Waits {
+        type Future = Pin<Box<dyn Future<Output = Outcomes> + Send>>;
+
+        fn batch(&self) -> usize {
+            1
+        }
+
+        fn begin(&self, _: &[Delivery]) -> Begun<Self::Future> {
+            Begun { future: None, undecodable: Vec::new() }
+        }
+    }
+
+    fn spawn(jobs: &mut Jobs<Waits, u8>, name: u8, gate: &Arc<Notify>) {
+        let members = Members { slots: smallvec::smallvec![name], deliveries: SmallVec::new(), since: now() };
+        let gate = Arc::clone(gate);
+        let future: <Waits as Work>::Future = Box::pin(async move {
+            gate.notified().await;
+            Outcomes::All(Outcome::Done)
+        });
+        jobs.spawn(members, Box::pin(future), None, Span::none(), SmallVec::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_was_aborted_as_it_ended_does_not_end_the_next_one_in_its_place() {
+        let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let mut jobs = Jobs::new();
+        spawn(&mut jobs, 1, &first);
+        first.notify_one();
+        // It has told its end, and nobody has looked.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(jobs.abort_all().iter().map(|members| members.slots[0]).collect::<Vec<_>>(), [1]);
+        spawn(&mut jobs, 2, &second);
+        assert!(jobs.ended_now().is_none(), "the second one runs");
+        assert_eq!(jobs.running(), 1);
+        second.notify_one();
+        let ended = poll_fn(|cx| jobs.poll(cx)).await;
+        assert_eq!((ended.members.slots[0], jobs.running()), (2, 0));
+    }
 }

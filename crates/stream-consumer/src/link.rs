@@ -2,57 +2,109 @@
 //!
 //! A new attempt never comes before its pause is over, and the pause is reset by a command that succeeded, not by a
 //! connection that was accepted: a port that accepts and closes must still be backed off from.
+//!
+//! Several tasks share it, and one of them may be held up for ever by a handler that blocks its thread. So nobody keeps a
+//! lock across an await here, nobody stands in a line in which a turn could be given to who does not come, and a
+//! connection is made by a task of its own.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use stream_core::{Backoff, BackoffPolicy, EntryId, StreamKey};
 use stream_redis::command::{self, Command};
-use stream_redis::{Client, Connection, Error, Fenced, Owner, Recovery, Taken};
-use tokio::sync::Mutex;
+use stream_redis::{Client, Connection, Error, ErrorKind, Fenced, Owner, Recovery, Taken};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 pub(crate) struct Link {
-    client: Client,
-    key: StreamKey,
-    state: Mutex<State>,
+    shared: Arc<Shared>,
     /// Whether the last command failed, so that success has something to reset.
     troubled: AtomicBool,
     fenced: Fenced,
 }
 
+struct Shared {
+    client: Client,
+    key: StreamKey,
+    state: Mutex<State>,
+    /// Told when an attempt to connect is over.
+    over: Notify,
+}
+
 struct State {
     connection: Option<Arc<dyn Connection>>,
+    /// Whether somebody is making one.
+    connecting: bool,
     backoff: Backoff,
     not_before: Option<Instant>,
 }
 
+impl State {
+    fn pause(&mut self) {
+        self.not_before = Some(Instant::now() + self.backoff.next(fastrand::f64()));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the connection, once its pause is over. Whoever gives up leaves the pause in force for the next.
+    async fn connect(&self) -> Result<Arc<dyn Connection>, Error> {
+        let not_before = self.state().not_before;
+        if let Some(not_before) = not_before {
+            sleep_until(not_before).await;
+            self.state().not_before = None;
+        }
+        let made = self.client.connector().connect(&self.key).await;
+        let mut state = self.state();
+        match &made {
+            Ok(connection) => state.connection = Some(Arc::clone(connection)),
+            Err(_) => state.pause(),
+        }
+        made
+    }
+}
+
+/// The turn of one caller to make the connection; at its end, however it comes, the next may try.
+struct Turn(Arc<Shared>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.state().connecting = false;
+        self.0.over.notify_waiters();
+    }
+}
+
 impl Link {
     pub(crate) fn new(client: Client, key: StreamKey, backoff: BackoffPolicy) -> Self {
-        let state = State { connection: None, backoff: Backoff::new(backoff), not_before: None };
-        Self { client, key, state: Mutex::new(state), troubled: AtomicBool::new(false), fenced: Fenced::new() }
+        let state = State { connection: None, connecting: false, backoff: Backoff::new(backoff), not_before: None };
+        let shared = Arc::new(Shared { client, key, state: Mutex::new(state), over: Notify::new() });
+        Self { shared, troubled: AtomicBool::new(false), fenced: Fenced::new() }
     }
 
     /// Runs a command.
     pub(crate) async fn run<C: Command + Sync>(&self, command: &C) -> Result<C::Reply, Error> {
         let connection = self.connection().await?;
         let result = command::run(connection.as_ref(), command).await;
-        self.judged(&connection, result).await
+        self.judged(&connection, result)
     }
 
     pub(crate) async fn renew(&self, owner: &Owner, ids: &[EntryId], lease: Duration) -> Result<Vec<EntryId>, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.renew(connection.as_ref(), owner, ids, lease).await;
-        self.judged(&connection, result).await
+        self.judged(&connection, result)
     }
 
     pub(crate) async fn hand_back(&self, owner: &Owner, entries: &[(EntryId, u64)]) -> Result<u64, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.hand_back(connection.as_ref(), owner, entries).await;
-        self.judged(&connection, result).await
+        self.judged(&connection, result)
     }
 
     /// Sets delivery counts and fetches bodies.
@@ -64,7 +116,7 @@ impl Link {
     ) -> Result<Vec<Taken>, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.take(connection.as_ref(), owner, entries, true, lease).await;
-        self.judged(&connection, result).await
+        self.judged(&connection, result)
     }
 
     /// Acknowledges with a check of the owner; returns the ids that were not ours.
@@ -76,7 +128,7 @@ impl Link {
     ) -> Result<Vec<EntryId>, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.acknowledge(connection.as_ref(), owner, ids, lease).await;
-        self.judged(&connection, result).await
+        self.judged(&connection, result)
     }
 
     pub(crate) async fn dead_letter(
@@ -89,51 +141,58 @@ impl Link {
     ) -> Result<Option<EntryId>, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.dead_letter(connection.as_ref(), owner, id, target, bound, fields).await;
-        self.judged(&connection, result).await
+        self.judged(&connection, result)
     }
 
     pub(crate) async fn remove_consumer(&self, owner: &Owner) -> Result<bool, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.remove_consumer(connection.as_ref(), owner).await;
-        self.judged(&connection, result).await
+        self.judged(&connection, result)
     }
 
     /// The connection, made anew if need be.
     async fn connection(&self) -> Result<Arc<dyn Connection>, Error> {
-        let mut state = self.state.lock().await;
-        if let Some(connection) = &state.connection {
-            return Ok(Arc::clone(connection));
-        }
-        if let Some(not_before) = state.not_before {
-            // Whoever gives up waiting leaves the pause in force for the next.
-            sleep_until(not_before).await;
-            state.not_before = None;
-        }
-        match self.client.connector().connect(&self.key).await {
-            Ok(connection) => {
-                state.connection = Some(Arc::clone(&connection));
-                Ok(connection)
+        loop {
+            let over = self.shared.over.notified();
+            {
+                let mut state = self.shared.state();
+                if let Some(connection) = &state.connection {
+                    return Ok(Arc::clone(connection));
+                }
+                if !state.connecting {
+                    state.connecting = true;
+                    break;
+                }
             }
-            Err(error) => {
-                self.troubled.store(true, Ordering::Relaxed);
-                state.not_before = Some(Instant::now() + state.backoff.next(fastrand::f64()));
-                Err(error)
-            }
+            over.await;
         }
+        let turn = Turn(Arc::clone(&self.shared));
+        // It ends with this future, and does not wait for it to be polled.
+        let mut attempt = JoinSet::new();
+        attempt.spawn(async move { turn.0.connect().await });
+        let made = match attempt.join_next().await {
+            Some(Ok(made)) => made,
+            Some(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            _ => Err(Error::new(ErrorKind::Io, "the attempt to connect was given up, since the runtime shuts down")),
+        };
+        if made.is_err() {
+            self.troubled.store(true, Ordering::Relaxed);
+        }
+        made
     }
 
     /// Draws the conclusions from how a command on `connection` ended.
-    async fn judged<T>(&self, connection: &Arc<dyn Connection>, result: Result<T, Error>) -> Result<T, Error> {
+    fn judged<T>(&self, connection: &Arc<dyn Connection>, result: Result<T, Error>) -> Result<T, Error> {
         match result.as_ref().err().map(Error::recovery) {
             Some(Recovery::Reconnect) => {
                 self.troubled.store(true, Ordering::Relaxed);
-                let mut state = self.state.lock().await;
+                let mut state = self.shared.state();
                 if state.connection.as_ref().is_some_and(|held| Arc::ptr_eq(held, connection)) {
                     state.connection = None;
-                    state.not_before = Some(Instant::now() + state.backoff.next(fastrand::f64()));
+                    state.pause();
                 }
             }
-            None if self.troubled.swap(false, Ordering::Relaxed) => self.state.lock().await.backoff.reset(),
+            None if self.troubled.swap(false, Ordering::Relaxed) => self.shared.state().backoff.reset(),
             _ => {}
         }
         result
@@ -158,12 +217,60 @@ impl Link {
         if let Ok(result) = tokio::time::timeout(limit, work).await {
             return result;
         }
-        if let Ok(mut state) = self.state.try_lock() {
-            self.troubled.store(true, Ordering::Relaxed);
-            if state.connection.take().is_some() {
-                state.not_before = Some(Instant::now() + state.backoff.next(fastrand::f64()));
-            }
+        let mut state = self.shared.state();
+        self.troubled.store(true, Ordering::Relaxed);
+        if state.connection.take().is_some() {
+            state.pause();
         }
-        Err(Error::new(stream_redis::ErrorKind::Timeout, format!("no answer within {limit:?}")))
+        Err(Error::new(ErrorKind::Timeout, format!("no answer within {limit:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stream_redis::command::XInfoStream;
+    use stream_testkit::MemoryServer;
+    use stream_testkit::memory::Fault;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn link(server: &MemoryServer) -> Link {
+        server.add("s", [("data", "0")]);
+        Link::new(server.client(), StreamKey::new("s").unwrap(), BackoffPolicy::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_began_to_connect_and_is_held_up_holds_up_nobody() {
+        let server = MemoryServer::new();
+        let link = link(&server);
+        let info = XInfoStream { key: StreamKey::new("s").unwrap() };
+        let mut first = Box::pin(link.run(&info));
+        let mut second = Box::pin(link.run(&info));
+        // Both are begun and not polled again: one makes the connection, one waits for it.
+        assert!(futures_util::poll!(first.as_mut()).is_pending());
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        for _ in 0..3 {
+            timeout(Duration::from_mins(1), link.run(&info)).await.expect("an answer").unwrap();
+        }
+        assert_eq!(server.count("CONNECT"), 1);
+        first.await.unwrap();
+        second.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_to_connect_that_is_given_up_leaves_its_turn_to_the_next() {
+        let server = MemoryServer::new();
+        let link = link(&server);
+        let info = XInfoStream { key: StreamKey::new("s").unwrap() };
+        server.fail_next("CONNECT", Fault::Hang);
+        let waits = async {
+            tokio::task::yield_now().await;
+            link.run(&info).await
+        };
+        let (given_up, waited) = tokio::join!(timeout(Duration::from_secs(1), link.run(&info)), waits);
+        assert!(given_up.is_err());
+        waited.unwrap();
+        assert_eq!(server.count("CONNECT"), 2);
     }
 }

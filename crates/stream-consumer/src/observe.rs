@@ -118,6 +118,12 @@ pub enum Event<'a> {
         /// The id after which reading goes on.
         from: EntryId,
     },
+    /// A handler (or a decoder, or the key of an order) has not given back the thread that it was called on: until it does,
+    /// this consumer starts and acknowledges nothing more of the stream. What it holds stays its own. Once for each time.
+    Blocked {
+        /// For how long, by now.
+        since: Duration,
+    },
     /// Something optional does not work, for example for want of a permission.
     Degraded {
         /// What, and what it costs.
@@ -260,6 +266,9 @@ fn log(source: &Source, event: &Event<'_>) {
         Event::StreamReset { last, now, from } => {
             let now = now.map(tracing::field::display);
             tracing::warn!(%stream, %consumer, %last, now, %from, "the stream was deleted or made anew");
+        }
+        Event::Blocked { since } => {
+            tracing::error!(%stream, group, %consumer, ?since, "a handler blocks the thread of the stream's run loop");
         }
         Event::Degraded { what, error } => tracing::warn!(%stream, group, %error, "{what}"),
     }

@@ -161,11 +161,7 @@ impl Work for Pull {
     fn begin(&self, deliveries: &[Delivery]) -> Begun<Self::Future> {
         let Some(delivery) = deliveries.first() else { return Begun { future: None, undecodable: Vec::new() } };
         let (settle, settled) = oneshot::channel();
-        let pulled = PulledDelivery {
-            context: delivery.context(),
-            delivery: Delivery::new(delivery.entry().clone(), delivery.attempt(), Arc::clone(&delivery.source)),
-            settle,
-        };
+        let pulled = PulledDelivery { context: delivery.context(), delivery: delivery.share(), settle };
         let send = self.send.clone();
         let future = async move {
             if send.send(pulled).await.is_err() {

@@ -44,9 +44,10 @@ pub(crate) enum Landed {
         burial: Box<Burial>,
         result: Result<Option<EntryId>, Error>,
     },
-    /// In the mode that acknowledges first.
+    /// In the mode that acknowledges first; the lost ones belong to somebody else.
     AcknowledgedFirst {
         entries: Vec<Ready>,
+        lost: Vec<Ready>,
     },
     HandedBack {
         number: u64,

@@ -1,15 +1,17 @@
 //! Durable consumers: they read through a consumer group, at least once, whatever dies in between.
 //!
-//! `config` is the builder; `worker` the loop of one stream, made of `reading` (the socket), `start` (handlers),
+//! `config` is the builder; `run` sees to the streams of a consumer; `worker` is the loop of one stream, made of `reading` (the socket), `start` (handlers),
 //! `settle` (outcomes) and `stop`; `steward` renews leases and takes over abandoned entries beside it; `group` keeps the
 //! group there.
 
 mod config;
+mod first;
 mod flight;
 mod group;
 mod held;
 mod mode;
 mod reading;
+mod run;
 mod settle;
 mod start;
 mod steward;
@@ -25,23 +27,16 @@ use std::future::Future;
 use std::sync::Arc;
 
 use stream_core::{ConsumerName, GroupName, StreamKey};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
 
 use crate::codec::FromDelivery;
-use crate::delivery::Source;
 use crate::error::RunError;
 use crate::handler::Handler;
 use crate::health::{HealthHandle, Pulses};
 use crate::observe::{Counters, Stats};
 use crate::shutdown::Shutdown;
-use crate::work::{Batch, IntoOutcomes, Single, Work};
+use crate::work::{Batch, IntoOutcomes, Single};
 use crate::{job, link};
 use config::Config;
-use held::Fleet;
-use link::Link;
-use stream::Stream;
-use worker::Worker;
 
 /// A consumer of a group that is ready to run; made by [`DurableBuilder::build`].
 #[derive(Debug)]
@@ -152,57 +147,5 @@ impl DurableConsumer {
         Fut::Output: IntoOutcomes,
     {
         self.run_work(shutdown, Batch::new(most, handler)).await
-    }
-
-    pub(crate) async fn run_work<W: Work>(self, shutdown: &Shutdown, work: Arc<W>) -> Result<DrainReport, RunError> {
-        let config = &self.config;
-        let fleet = Fleet {
-            permits: Arc::new(Semaphore::new(config.concurrency)),
-            suspect: Arc::new(Semaphore::new(1)),
-            shutdown: shutdown.child(),
-        };
-        let link = Arc::new(Link::new(config.client.clone(), config.streams[0].clone(), config.backoff));
-        // The tasks end with this future: what is dropped is not left running behind its caller's back.
-        let mut tasks = JoinSet::new();
-        let _ended = self.pulses.end_with();
-        for (place, key) in config.streams.iter().enumerate() {
-            let source =
-                Source { stream: key.clone(), group: Some(config.group.clone()), consumer: config.consumer.clone() };
-            let stream = Arc::new(Stream::new(config, source, &link, &self.counters, self.pulses.of(place)));
-            let (work, fleet, key) = (Arc::clone(&work), fleet.clone(), key.clone());
-            tasks.spawn(async move {
-                let (send, receive) = mpsc::channel(4);
-                let worker = Worker::new(&stream, work, fleet, receive);
-                let mut steward = JoinSet::new();
-                if stream.config.acknowledge != Acknowledge::NoAck {
-                    steward.spawn(steward::run(Arc::clone(&stream), send));
-                }
-                (key, worker.run().await)
-            });
-        }
-        let mut report = DrainReport { consumer_removed: true, ..DrainReport::default() };
-        let mut failure = None;
-        while let Some(joined) = tasks.join_next().await {
-            let error = match joined {
-                Ok((_, Ok(drained))) => {
-                    report.merge(&drained);
-                    continue;
-                }
-                Ok((_, Err(error))) => error,
-                Err(panic) if panic.is_panic() => RunError::Panicked { stream: config.streams[0].clone() },
-                Err(_) => continue,
-            };
-            // One stream cannot go on for good. The others stop as well, gracefully: a consumer that runs on with a part of
-            // its streams looks healthy and is not.
-            failure.get_or_insert(error);
-            if !fleet.shutdown.is_stopping() {
-                fleet.shutdown.stop();
-            }
-        }
-        report.stats = self.counters.snapshot();
-        match failure {
-            None => Ok(report),
-            Some(error) => Err(error),
-        }
     }
 }

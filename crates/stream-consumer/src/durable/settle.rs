@@ -12,7 +12,7 @@ use stream_redis::Error;
 use stream_redis::command::XAck;
 
 use super::flight::Landed;
-use super::held::{Burial, Ready, Recount, Wake};
+use super::held::{Burial, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
 use super::stream::now;
@@ -141,7 +141,7 @@ impl<W: Work> Worker<W> {
         let stream = Arc::clone(&self.stream);
         // That it is not pending any more once it is written is no loss.
         stream.book().ledger.set_stage(burial.slot, Stage::Settling);
-        self.flights.push(Box::pin(async move {
+        self.send(Box::pin(async move {
             let id = burial.letter.entry.id();
             let target = stream.config.dead_letter_of(&stream.owner.key);
             let fields = burial.letter.to_fields();
@@ -198,7 +198,7 @@ impl<W: Work> Worker<W> {
         for chunk in entries.chunks(250) {
             let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
             let stream = Arc::clone(&self.stream);
-            self.flights.push(Box::pin(async move {
+            self.send(Box::pin(async move {
                 let result = stream.link.hand_back(&stream.owner, &counts).await;
                 Landed::HandedBack { number: counts.len() as u64, result }
             }));
@@ -224,30 +224,6 @@ impl<W: Work> Worker<W> {
             alone.handled = Some(now());
             self.flush = true;
         }
-    }
-
-    /// In the mode that acknowledges first: these start once the server has confirmed.
-    pub(crate) fn acknowledge_first(&mut self, entries: Vec<Ready>) {
-        if entries.is_empty() {
-            return;
-        }
-        let stream = Arc::clone(&self.stream);
-        self.flights.push(Box::pin(async move {
-            let mut denied = false;
-            loop {
-                let ids = entries.iter().map(|ready| ready.delivery.id()).collect();
-                let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
-                match stream.link.run(&command).await {
-                    Ok(_) => return Landed::AcknowledgedFirst { entries },
-                    Err(error) if super::group::is_denied(&error) && !std::mem::replace(&mut denied, true) => {
-                        stream.degraded("entries cannot be acknowledged, so none is started", &error);
-                    }
-                    Err(_) => {}
-                }
-                // Nothing was started, so it is safe to ask again.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }));
     }
 
     /// Writes the acknowledgements that have come together, if it is time to.
@@ -309,7 +285,7 @@ impl<W: Work> Worker<W> {
             self.acks_in_flight += 1;
             count(&self.stream.counters.ack_commands, 1);
             let stream = Arc::clone(&self.stream);
-            self.flights.push(Box::pin(async move {
+            self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
                 let result = stream.link.run(&command).await;
@@ -319,7 +295,7 @@ impl<W: Work> Worker<W> {
         if !unsure.is_empty() {
             self.acks_in_flight += 1;
             let stream = Arc::clone(&self.stream);
-            self.flights.push(Box::pin(async move {
+            self.send(Box::pin(async move {
                 let mut ids: Vec<_> = unsure.iter().map(|(_, id)| *id).collect();
                 ids.sort_unstable();
                 let lease = stream.config.lease.lease();
@@ -372,18 +348,7 @@ impl<W: Work> Worker<W> {
                 self.recounts.extend(recounts);
             }
             Landed::Buried { burial, result } => self.buried(*burial, result),
-            Landed::AcknowledgedFirst { entries } => {
-                let now = now();
-                {
-                    let mut book = self.stream.book();
-                    for ready in &entries {
-                        book.ledger.orphan(ready.slot);
-                    }
-                }
-                for ready in entries {
-                    self.enqueue(Ready { since: now, ..ready });
-                }
-            }
+            Landed::AcknowledgedFirst { entries, lost } => self.acknowledged_first(entries, lost),
             Landed::HandedBack { number, result } => {
                 self.handing_back -= number;
                 match result {

@@ -247,7 +247,7 @@ impl<W: Work> Worker<W> {
         }
         self.recounting = true;
         let stream = Arc::clone(&self.stream);
-        self.flights.push(Box::pin(async move { take(stream, recounts, permits, false).await }));
+        self.send(Box::pin(async move { take(stream, recounts, permits, false).await }));
     }
 
     /// Starts the next suspect when no other runs; its last attempt with nothing beside it.
@@ -266,7 +266,7 @@ impl<W: Work> Worker<W> {
         let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
         self.spare = None;
         let everything = u32::try_from(self.stream.config.concurrency).unwrap_or(u32::MAX);
-        self.flights.push(Box::pin(async move {
+        self.send(Box::pin(async move {
             let places = async {
                 let lane = Arc::clone(&fleet.suspect).acquire_owned().await.ok()?;
                 let places = if recount.alone {

@@ -9,7 +9,8 @@ use stream_core::{ClaimCursor, EntryId, Slot};
 use stream_redis::command::{XAutoClaim, XPending};
 use stream_redis::{Error, ErrorKind, Recovery};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::group;
 use super::held::TakenOver;
@@ -27,19 +28,25 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// So often is room waited for, for as long as [`PAUSE`], before the search goes on with the next interval.
 const WAITS: u32 = 20;
 
-/// Renews and claims until it is dropped.
-pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>) {
-    tokio::join!(renew_loop(&stream), claim_loop(&stream, &taken_over));
+/// Renews and claims until `end`.
+pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>, end: CancellationToken) {
+    let work = async { tokio::join!(renew_loop(&stream), claim_loop(&stream, &taken_over)) };
+    end.run_until_cancelled(work).await;
 }
 
 async fn renew_loop(stream: &Stream) {
     let every = stream.config.lease.renew_every();
     let mut next = Instant::now() + every;
-    let (mut denied, mut plain) = (false, false);
+    let (mut denied, mut plain, mut blocked) = (false, false, false);
     loop {
         sleep_until(next).await;
         // A tick that comes late is not followed by a burst.
         next = (next + every).max(Instant::now());
+        let held_up = stream.in_turn_for(now());
+        let before = std::mem::replace(&mut blocked, held_up >= every);
+        if blocked && !before {
+            stream.tell(&Event::Blocked { since: held_up });
+        }
         if denied {
             continue;
         }
@@ -51,8 +58,8 @@ async fn renew_loop(stream: &Stream) {
         match renewed {
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
-                // The reader finds out as well; on 6.2 only after its BLOCK period.
-                let _ = group::ensure(stream).await;
+                // The reader finds out as well; on 6.2 only after its BLOCK period. It may be at it, and be held up.
+                let _ = timeout(every, group::ensure(stream)).await;
             }
             Err(error) if group::is_denied(&error) => {
                 denied = true;
@@ -197,6 +204,10 @@ impl Search {
 /// How many more entries may be taken over: not many more than can run, so that other processes get their share.
 fn room(stream: &Stream) -> usize {
     let config = &stream.config;
+    if stream.in_turn_for(now()) >= config.lease.renew_every() {
+        // Nothing that was taken over now would be started, and nobody else could take it over.
+        return 0;
+    }
     let book = stream.book();
     if book.ledger.count(stream_core::Stage::Waiting) >= config.waiting {
         // As for reading: what keeps failing must not pile up here without a bound.

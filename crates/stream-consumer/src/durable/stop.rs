@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use stream_core::{DeadReason, EntryId, Slot};
+use stream_core::{DeadReason, EntryId, Lease, Slot};
 
 use super::held::{Recount, TakenOver, Wake};
 use super::reading::undelivered;
+use super::stream::Stream;
 use super::worker::Worker;
 use crate::observe::Stats;
+use crate::shutdown::Shutdown;
 use crate::work::Work;
 
 /// How long the last commands may take once nothing runs any more.
@@ -15,6 +17,19 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// The same where the server does not answer anyway, and for what is only polite: handing back a cut read, removing the
 /// own consumer.
 const POLITENESS: Duration = Duration::from_millis(500);
+
+/// How much longer than it can take a stop may take on a machine that is busy, before a stream counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Completes when every stream that can stop has stopped, some time after a stop was asked for.
+pub(crate) async fn overdue(shutdown: &Shutdown, grace: Duration) {
+    let last_words = LAST_WORDS.min(grace.max(POLITENESS)) + POLITENESS + PATIENCE;
+    shutdown.stopping().await;
+    tokio::select! {
+        () = tokio::time::sleep(grace + last_words) => {}
+        () = async { shutdown.immediate().await; tokio::time::sleep(last_words).await } => {}
+    }
+}
 
 /// How a consumer stopped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,6 +45,10 @@ pub struct DrainReport {
     pub unconfirmed: u64,
     /// Entries that could not be given back, because the server did not answer: others take them over after the lease.
     pub left_pending: u64,
+    /// Streams whose run loop did not end, since a handler (or a decoder, or the key of an order) blocks the thread that it
+    /// was called on and cannot be aborted. Whatever was held of such a stream counts as `left_pending`, or as
+    /// `unconfirmed` where its acknowledgement was under way.
+    pub stuck: u64,
     /// Whether this consumer holds nothing any more and was removed from the group, on every stream.
     pub consumer_removed: bool,
 }
@@ -40,8 +59,20 @@ impl DrainReport {
         self.aborted += other.aborted;
         self.unconfirmed += other.unconfirmed;
         self.left_pending += other.left_pending;
+        self.stuck += other.stuck;
         self.consumer_removed &= other.consumer_removed;
     }
+
+    /// Of a stream whose loop did not end.
+    pub(crate) fn stuck(stream: &Stream) -> Self {
+        let (unconfirmed, left_pending) = stream.pending();
+        Self { stuck: 1, unconfirmed, left_pending, ..Self::default() }
+    }
+}
+
+fn given_up(stream: &Stream, id: EntryId) {
+    let error = "the consumer stopped before its turn came".to_owned();
+    stream.given_up(id, &DeadReason::Exhausted { error: Some(error) });
 }
 
 impl<W: Work> Worker<W> {
@@ -66,7 +97,7 @@ impl<W: Work> Worker<W> {
             // What came back from the server meanwhile is not started any more.
             self.hand_back_unstarted();
             if self.jobs.running() == 0 && (!self.owes || self.queue.is_empty()) {
-                if self.acks.is_empty() && self.flights.is_empty() {
+                if self.acks.is_empty() && !self.is_sending() {
                     break;
                 }
                 if !aborting {
@@ -97,8 +128,11 @@ impl<W: Work> Worker<W> {
                 .reset(tokio::time::Instant::now() + self.last_words().min(self.stream.config.grace.max(POLITENESS)));
         }
         self.report.unconfirmed = self.acks_settling as u64;
-        self.report.left_pending += self.handing_back;
-        self.flights.clear();
+        // What is still on its way back, and whatever else a command was about that got no answer.
+        let (settling, others) = self.stream.pending();
+        let others = (settling + others).saturating_sub(self.report.unconfirmed);
+        self.report.left_pending += self.handing_back + others;
+        self.give_up_answers();
         let leave = self.leave(cut);
         let removed = tokio::time::timeout(POLITENESS, leave).await.unwrap_or(false);
         self.report.consumer_removed = removed;
@@ -147,16 +181,23 @@ impl<W: Work> Worker<W> {
                 }
             }
         }
-        unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
+        if self.stream.config.acknowledge.is_beforehand() {
+            // It was acknowledged and comes to nobody else, so at least it does not vanish in silence.
+            let gone = unstarted.extract_if(.., |(slot, ..)| self.stream.book().ledger.lease(*slot) == Lease::Orphaned);
+            gone.for_each(|(_, id, _)| given_up(&self.stream, id));
+        }
+        unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), Lease::Held(_)));
         self.hand_back(&unstarted);
     }
 
-    /// Ends what still runs. Its starts count.
+    /// Ends what still runs. Its starts count. What has returned by now is settled by its outcome.
     fn abort_running(&mut self) {
+        while let Some(ended) = self.jobs.ended_now() {
+            self.ended(ended);
+        }
         if std::mem::take(&mut self.owes) {
             for ready in self.queue.drain(..).chain(self.lanes.drain()) {
-                let error = "the consumer stopped before its turn came".to_owned();
-                self.stream.given_up(ready.delivery.id(), &DeadReason::Exhausted { error: Some(error) });
+                given_up(&self.stream, ready.delivery.id());
             }
         }
         let mut aborted = Vec::new();
@@ -169,7 +210,7 @@ impl<W: Work> Worker<W> {
                 aborted.push((slot, delivery.id(), delivery.attempt()));
             }
         }
-        aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), stream_core::Lease::Held(_)));
+        aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), Lease::Held(_)));
         self.hand_back(&aborted);
     }
 

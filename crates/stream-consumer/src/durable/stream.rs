@@ -1,7 +1,8 @@
 //! [`Stream`]: what the tasks of one stream share: its names, what is held of it, and what is known of its group.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use stream_core::{DEFAULT_FINISHED_CAPACITY, DeadReason, EntryId, Finished, Lease, Ledger, Slot};
 use stream_redis::{Error, Owner};
@@ -50,6 +51,9 @@ pub(crate) struct Stream {
     uncounted: AtomicBool,
     /// Set when the worker drains: whoever stops takes nothing over.
     stopping: AtomicBool,
+    born: Instant,
+    /// Since when the worker's loop is in its turn, in milliseconds from `born` and one more; 0 while it waits.
+    busy_since: AtomicU64,
 }
 
 impl Stream {
@@ -81,12 +85,43 @@ impl Stream {
             in_line: AtomicUsize::new(0),
             uncounted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            born: now(),
+            busy_since: AtomicU64::new(0),
+        }
+    }
+
+    /// The worker's loop begins a turn, in which handlers may be polled.
+    pub(crate) fn begin_turn(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.born).as_millis();
+        self.busy_since.store(u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// The worker's loop waits again.
+    pub(crate) fn end_turn(&self) {
+        self.busy_since.store(0, Ordering::Relaxed);
+    }
+
+    /// For how long the worker's loop has been in one turn: more than a moment means that it was handed to code of the user
+    /// that does not return.
+    pub(crate) fn in_turn_for(&self, now: Instant) -> Duration {
+        match self.busy_since.load(Ordering::Relaxed).checked_sub(1) {
+            Some(since) => now.saturating_duration_since(self.born).saturating_sub(Duration::from_millis(since)),
+            None => Duration::ZERO,
         }
     }
 
     /// What is held. Never locked across an await or while a handler is polled.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many entries are held and pending: those whose outcome is decided, and the others.
+    pub(crate) fn pending(&self) -> (u64, u64) {
+        let book = self.book();
+        let held = book.ledger.iter().filter(|(_, _, lease)| matches!(lease, Lease::Held(_)));
+        let (settling, others): (Vec<_>, Vec<_>) =
+            held.partition(|(slot, ..)| book.ledger.stage(*slot) == Some(stream_core::Stage::Settling));
+        (settling.len() as u64, others.len() as u64)
     }
 
     /// Tells the steward how many entries that were taken over, or are to be tried again, wait for a place.

@@ -74,7 +74,13 @@ pub(crate) struct Worker<W: Work> {
     /// How often in a row the server refused them.
     pub(crate) acks_refused: u32,
     pub(crate) flush: bool,
-    pub(crate) flights: FuturesUnordered<Flight>,
+    flights: FuturesUnordered<Flight>,
+    /// Whether there are commands that were not polled yet, and so not sent.
+    unsent: bool,
+    /// Whether a command was sent that the connection's task has not seen yet.
+    sent: bool,
+    /// What has happened, and is looked at in the next turn.
+    happened: Option<Happened<W>>,
     pub(crate) held_bytes: usize,
     /// Whether a handler has returned well since the last turn.
     pub(crate) succeeded: bool,
@@ -122,6 +128,9 @@ impl<W: Work> Worker<W> {
             acks_refused: 0,
             flush: false,
             flights: FuturesUnordered::new(),
+            unsent: false,
+            sent: false,
+            happened: None,
             held_bytes: 0,
             succeeded: false,
             owes: stream.config.acknowledge.is_beforehand(),
@@ -161,6 +170,7 @@ impl<W: Work> Worker<W> {
     /// Lets everything happen that can happen without another event.
     fn go_on(&mut self) {
         let now = now();
+        self.stream.begin_turn(now);
         self.wake(now);
         self.let_others_in(now);
         self.start_suspect();
@@ -174,6 +184,23 @@ impl<W: Work> Worker<W> {
         if self.may_read() {
             self.reading.top_up(held.saturating_sub(self.waiting.len() + self.acks_settling), self.held_bytes);
         }
+        self.stream.end_turn();
+    }
+
+    /// Has a command carried out; what it has answered comes as an event.
+    pub(crate) fn send(&mut self, flight: Flight) {
+        self.flights.push(flight);
+        self.unsent = true;
+    }
+
+    /// Whether commands are under way.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// Waits for no answer any more.
+    pub(crate) fn give_up_answers(&mut self) {
+        self.flights.clear();
     }
 
     /// Leaves for probes how it is; returns how many entries are held.
@@ -210,6 +237,7 @@ impl<W: Work> Worker<W> {
         let event = self.next(false).await;
         self.take_in(event);
         let now = now();
+        self.stream.begin_turn(now);
         self.wake(now);
         if self.owes {
             self.start_ready();
@@ -218,6 +246,7 @@ impl<W: Work> Worker<W> {
         self.flush_if_due(now);
         self.sweep(now);
         self.beat(now);
+        self.stream.end_turn();
     }
 
     /// Entries that the steward has taken over and nobody has looked at yet.
@@ -242,7 +271,21 @@ impl<W: Work> Worker<W> {
             if running && stopping.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Happened::Stop);
             }
-            self.poll(cx, running, due.is_some())
+            if let Some(happened) = self.happened.take() {
+                return Poll::Ready(happened);
+            }
+            let happened = self.poll(cx, running, due.is_some());
+            if std::mem::take(&mut self.sent) && self.inline.allowed() && happened.is_ready() {
+                // The connection's task was woken and is the next to run on this thread, and on no other. Handlers may be
+                // polled in what comes now, and one that blocks would keep it, and every renewal of a lease with it, from
+                // ever running.
+                if let Poll::Ready(happened) = happened {
+                    self.happened = Some(happened);
+                }
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            happened
         })
         .await
     }
@@ -251,9 +294,11 @@ impl<W: Work> Worker<W> {
         if let Poll::Ready(ended) = self.jobs.poll(cx) {
             return Poll::Ready(Happened::Ended(ended));
         }
+        self.sent |= self.unsent;
         if let Poll::Ready(Some(landed)) = self.flights.poll_next_unpin(cx) {
             return Poll::Ready(Happened::Landed(Box::new(landed)));
         }
+        self.unsent = false;
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Happened::Timer);
         }
@@ -331,7 +376,9 @@ impl<W: Work> Worker<W> {
         let mut recognised = 0;
         let first = self.stream.config.acknowledge == Acknowledge::First;
         let no_ack = self.stream.config.acknowledge == Acknowledge::NoAck;
-        let mut before_start = Vec::new();
+        // Keys are made by code of the user, which is not called while the book is open.
+        let later = first || self.stream.config.lane_of.is_some();
+        let mut after_book = Vec::new();
         let stream = Arc::clone(&self.stream);
         {
             let mut book = stream.book();
@@ -362,8 +409,8 @@ impl<W: Work> Worker<W> {
                 self.held_bytes += entry.size();
                 let delivery = Delivery::new(entry, 1, Arc::clone(&stream.source));
                 let ready = Ready { slot, delivery, since: now };
-                if first {
-                    before_start.push(ready)
+                if later {
+                    after_book.push(ready)
                 } else {
                     self.enqueue(ready)
                 }
@@ -376,7 +423,11 @@ impl<W: Work> Worker<W> {
         if recognised > 0 {
             count(&self.stream.counters.recognised, recognised);
         }
-        self.acknowledge_first(before_start);
+        if first {
+            self.acknowledge_first(after_book);
+        } else {
+            after_book.into_iter().for_each(|ready| self.enqueue(ready));
+        }
     }
 
     /// Queues a delivery, behind others of its key if it has one.

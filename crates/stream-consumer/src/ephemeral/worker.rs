@@ -419,6 +419,10 @@ impl<W: Work> Worker<W> {
                     continue;
                 }
             }
+            // What has returned by now is settled by its outcome.
+            while let Some(ended) = self.jobs.ended_now() {
+                self.take_in(Happened::Ended(ended));
+            }
             for members in self.jobs.abort_all() {
                 aborted += 1;
                 members.deliveries.iter().filter_map(Delivery::token).for_each(CancellationToken::cancel);

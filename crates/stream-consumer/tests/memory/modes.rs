@@ -6,6 +6,7 @@ use std::time::Duration;
 use stream_consumer::{Acknowledge, Consumer, Context, Data, DurableBuilder, Event, Outcome, Shutdown};
 use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
+use stream_testkit::memory::Fault;
 use tokio::time::sleep;
 
 use super::support::{Journal, publish};
@@ -111,4 +112,55 @@ async fn an_error_is_an_event_in_every_mode() {
         assert_eq!((report.stats.started, report.stats.handled), (3, 2), "{mode:?}");
         assert!(server.pending("s", "g").is_empty());
     }
+}
+
+/// An `XACK` that is cut off before or after it was carried out, and a server that cannot be reached for longer than a lease.
+async fn first_over_an_outage(fault: Fault, taken_by_another: bool) -> (usize, u64) {
+    let server = MemoryServer::new();
+    let entry = server.add("s", [("data", "0")]);
+    server.fail_next("XACK", fault);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(Duration::from_secs(3))
+        .backoff(Duration::from_millis(10), Duration::from_millis(100))
+        .acknowledge(Acknowledge::First)
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move { consumer.run_with(&shutdown, move |cx: Context| journal.done(cx)).await }
+    });
+    while server.count("XACK") == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    server.set_down(true);
+    sleep(Duration::from_secs(10)).await;
+    if taken_by_another {
+        server.command(["XCLAIM", "s", "g", "other", "0", &entry.to_string()]).unwrap();
+    }
+    server.set_down(false);
+    // Less than the lease of the other.
+    sleep(Duration::from_secs(2)).await;
+    let owners: Vec<_> = server.pending("s", "g").into_iter().map(|(_, owner, ..)| owner).collect();
+    assert_eq!(
+        owners,
+        if taken_by_another { vec!["other"] } else { vec![] },
+        "nobody's entry but ours is acknowledged"
+    );
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    (journal.attempts().len(), report.stats.leases_lost)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_beforehand_that_is_repeated_takes_nothing_from_a_new_owner() {
+    // Not carried out, and nobody came: it is ours still.
+    assert_eq!(first_over_an_outage(Fault::CutBefore, false).await, (1, 0));
+    // Carried out, and only the answer was lost: nobody else can have it.
+    assert_eq!(first_over_an_outage(Fault::CutAfter, false).await, (1, 0));
+    // Not carried out, and another has taken it over meanwhile.
+    assert_eq!(first_over_an_outage(Fault::CutBefore, true).await, (0, 1));
 }

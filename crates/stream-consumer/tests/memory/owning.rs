@@ -198,3 +198,53 @@ async fn what_a_dead_owner_left_is_taken_over_while_there_is_a_backlog() {
     let last = *taken.last().unwrap();
     assert!(last < lease * 2 && lease * 2 < whole, "taken over at {last:?}, the backlog took {whole:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_pulled_an_entry_is_told_that_it_was_lost_however_it_asks() {
+    let server = MemoryServer::new();
+    let entry = server.add("s", [("data", "0")]);
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+    let mut deliveries = consumer.deliveries();
+    let delivery = deliveries.next().await.unwrap();
+    let extracted = delivery.extract::<Context>().unwrap();
+    assert!(!extracted.is_cancelled());
+    server.command(["XCLAIM", "s", "g", "other", "0", &entry.to_string()]).unwrap();
+    tokio::time::timeout(Duration::from_mins(1), extracted.cancelled()).await.expect("it is told");
+    assert!(delivery.context().is_cancelled());
+    drop(delivery);
+    deliveries.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_taken_over_while_as_many_entries_wait_as_may() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 5);
+    server.command(["XGROUP", "CREATE", "s", "g", "0"]).unwrap();
+    server.command(["XREADGROUP", "GROUP", "g", "dead", "COUNT", "5", "STREAMS", "s", ">"]).unwrap();
+    publish(&server, "s", 3);
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .consumer("alive")
+        .lease(Duration::from_secs(3))
+        .max_waiting(3)
+        .retry(RetryPolicy::fixed(Duration::from_mins(10)))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            let handler =
+                |cx: Context| async move { if cx.attempt() == 1 { Outcome::failed("not yet") } else { Outcome::Done } };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    let dead = || server.pending("s", "g").iter().filter(|(_, owner, ..)| owner == "dead").count();
+    sleep(Duration::from_mins(9)).await;
+    assert_eq!((dead(), server.pending("s", "g").len()), (5, 8), "three wait, which is all that may");
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(server.pending("s", "g").len(), 0, "those that waited are done, and so is what the dead had left");
+    shutdown.stop();
+    assert_eq!(run.await.unwrap().unwrap().stats.taken_over, 5);
+}

@@ -86,3 +86,23 @@ async fn what_handlers_gave_back_in_their_time_is_not_what_the_stop_gave_back() 
     assert_eq!((report.stats.handed_back, report.stats.acknowledged), (10, 10));
     assert_eq!((report.handed_back, report.left_pending), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_has_returned_when_all_are_aborted_counts_by_its_outcome() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 1);
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+    let turned = shutdown.clone();
+    let handler = move |_: Context| {
+        let turned = turned.clone();
+        async move {
+            sleep(Duration::from_millis(1)).await;
+            // The run loop sees both at once: that it must stop now, and that this has returned.
+            turned.stop_now();
+        }
+    };
+    let report = consumer.run_with(&shutdown, handler).await.unwrap();
+    assert_eq!((report.aborted, report.handed_back, report.stats.acknowledged), (0, 0, 1));
+    assert!(server.pending("s", "g").is_empty());
+}

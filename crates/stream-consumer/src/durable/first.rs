@@ -1,0 +1,138 @@
+//! The mode that acknowledges before the handler: an entry starts once the server has confirmed, and not if somebody else
+//! owns it by then.
+//!
+//! The first command is a plain `XACK`, while the lease is certain. One that got no answer may have been carried out, and
+//! may be repeated only after others could take the entries over. So what is still ours is then acknowledged with a check of
+//! the owner; what somebody else owns is lost; and what is pending nowhere was acknowledged by ourselves before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stream_core::{EntryId, Stage};
+use stream_redis::command::{XAck, XPending};
+use stream_redis::{Error, ErrorKind, Recovery};
+
+use super::flight::Landed;
+use super::held::Ready;
+use super::stream::Stream;
+use super::worker::Worker;
+use crate::work::Work;
+
+/// So many are acknowledged with a check by one call.
+const CHUNK: usize = 250;
+/// The shortest pause before the command is repeated.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl<W: Work> Worker<W> {
+    /// Acknowledges these, which start once the server has confirmed.
+    pub(crate) fn acknowledge_first(&mut self, mut entries: Vec<Ready>) {
+        if entries.is_empty() {
+            return;
+        }
+        let stream = Arc::clone(&self.stream);
+        {
+            // So that a renewal does not take one that is not pending any more for lost.
+            let mut book = stream.book();
+            entries.iter().for_each(|ready| book.ledger.set_stage(ready.slot, Stage::Settling));
+        }
+        self.send(Box::pin(async move {
+            let lost = confirmed(&stream, &mut entries).await;
+            let (lost, entries) =
+                entries.into_iter().partition(|ready| lost.binary_search(&ready.delivery.id()).is_ok());
+            Landed::AcknowledgedFirst { entries, lost }
+        }));
+    }
+
+    /// The server has confirmed.
+    pub(crate) fn acknowledged_first(&mut self, entries: Vec<Ready>, lost: Vec<Ready>) {
+        let now = super::stream::now();
+        {
+            let mut book = self.stream.book();
+            for ready in &entries {
+                book.ledger.set_stage(ready.slot, Stage::Queued);
+                book.ledger.orphan(ready.slot);
+            }
+        }
+        for ready in lost {
+            self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+            self.stream.lost(ready.slot);
+            self.forget(ready.slot);
+        }
+        for ready in entries {
+            self.enqueue(Ready { since: now, ..ready });
+        }
+    }
+}
+
+/// Waits until the server has confirmed; returns, in ascending order, which are not ours any more.
+async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
+    let mut ids: Vec<EntryId> = entries.iter().map(|ready| ready.delivery.id()).collect();
+    ids.sort_unstable();
+    let (mut tries, mut denied) = (0, false);
+    loop {
+        let answer = if tries == 0 {
+            let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids: ids.clone() };
+            stream.link.run(&command).await.map(|_| Vec::new())
+        } else {
+            again(stream, &ids).await
+        };
+        match answer {
+            Ok(lost) => return lost,
+            // Pending nowhere: the group is gone, and whoever gets them from a new one has not started them.
+            Err(error) if error.recovery() == Recovery::Missing => return Vec::new(),
+            Err(error) if super::group::is_denied(&error) && !std::mem::replace(&mut denied, true) => {
+                stream.degraded("entries cannot be acknowledged, so none is started", &error);
+            }
+            Err(error) => {
+                tracing::debug!(stream = %stream.owner.key, %error, "entries are acknowledged again before they start");
+            }
+        }
+        if tries == 0 {
+            // This may take long, and they share their buffer with a whole batch.
+            entries.iter_mut().for_each(|ready| ready.delivery.entry.detach());
+        }
+        tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)).await;
+        tries = tries.saturating_add(1);
+    }
+}
+
+/// Acknowledges what is still ours; returns what somebody else owns.
+async fn again(stream: &Stream, ids: &[EntryId]) -> Result<Vec<EntryId>, Error> {
+    let mut lost = Vec::new();
+    for chunk in ids.chunks(CHUNK) {
+        let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease()).await?;
+        lost.extend(owned_by_others(stream, &others).await?);
+    }
+    Ok(lost)
+}
+
+/// Which of `ids` (ascending) are pending, and not with us.
+async fn owned_by_others(stream: &Stream, ids: &[EntryId]) -> Result<Vec<EntryId>, Error> {
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let mut page = XPending {
+        key: stream.owner.key.clone(),
+        group: stream.owner.group.clone(),
+        min_idle: None,
+        from: *first,
+        after: false,
+        to: *last,
+        count: 1_000,
+        consumer: None,
+    };
+    loop {
+        let entries = stream.link.run(&page).await?;
+        let Some(end) = entries.last().map(|entry| entry.id) else { return Ok(found) };
+        let full = entries.len() == page.count;
+        for entry in entries.iter().filter(|entry| ids.binary_search(&entry.id).is_ok()) {
+            if entry.consumer.as_ref() == Some(&stream.owner.consumer) {
+                return Err(Error::new(ErrorKind::Busy, "an entry came back between two looks at its owner"));
+            }
+            found.push(entry.id);
+        }
+        if !full || end >= *last {
+            return Ok(found);
+        }
+        (page.from, page.after) = (end, true);
+    }
+}
