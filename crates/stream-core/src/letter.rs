@@ -54,8 +54,8 @@ pub enum LetterError {
     /// The entry on the stream of dead letters is not one, or damaged.
     #[error(transparent)]
     Entry(#[from] DeadLetterError),
-    /// The set of letters names it, and its hash is not there.
-    #[error("the set of dead letters names it, but its hash is not there: purge it")]
+    /// The set of letters names it, and its hash is not there: it was deleted, but for its name.
+    #[error("the set of dead letters names it, but its hash is not there: it was deleted half way")]
     NoHash,
     /// The hash was written by a newer version of this library.
     #[error("the hash is a dead letter of a layout that this version does not know: upgrade to read it")]

@@ -18,7 +18,9 @@ mod look;
 mod trim;
 
 pub use consumers::{ConsumerCleaner, ConsumerReport};
-pub use dlq::{DeadLetters, Letter, LetterFilter, LetterTotals, Page, Redrive, RedrivePlan, RedriveReport, Redriven};
+pub use dlq::{
+    DeadLetters, Letter, LetterFilter, LetterId, LetterTotals, Page, Redrive, RedrivePlan, RedriveReport, Redriven,
+};
 pub use groups::{GroupCleaner, GroupReport};
 pub use lag::{ConsumerHealth, ConsumerLag, GroupLag, Lag, LagMonitor, OldestPending, StreamLag, WhyUnknown};
 pub use trim::{Exclusion, Readers, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder};

@@ -4,6 +4,7 @@
 //! in one script. What must stay true: no call here ever takes, counts, acknowledges or moves an entry that somebody
 //! else owns, also where the server does not allow scripts (see the module `plain`).
 
+mod hash;
 mod plain;
 
 use std::sync::atomic::{AtomicBool, Ordering};

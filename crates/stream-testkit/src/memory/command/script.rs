@@ -60,6 +60,10 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
         "take" => call.take(rest),
         "acknowledge" => call.acknowledge(rest),
         "dead_letter" => call.dead_letter(keys.get(1).ok_or_else(broken)?, rest),
+        "dead_letter_hash" => {
+            let [_, set, hash] = keys else { return Err(broken()) };
+            call.dead_letter_hash(set, hash, rest)
+        }
         "remove_consumer" => call.remove_consumer(),
         "destroy_group" => call.destroy_group(),
         _ => Err(foreign()),
@@ -152,6 +156,19 @@ impl Call<'_> {
         let reply = self.command(&add)?;
         self.acknowledge_one(id)?;
         Ok(reply)
+    }
+
+    fn dead_letter_hash(&mut self, set: &Bytes, hash: &Bytes, args: &[Bytes]) -> Reply {
+        let [id, fields @ ..] = args else { return Err(broken()) };
+        if !self.owns(id)? {
+            return Ok(Value::Int(0));
+        }
+        self.command(&[b"SADD", set, hash])?;
+        let mut write: Vec<&[u8]> = vec![b"HSET", hash];
+        write.extend(fields.iter().map(Bytes::as_ref));
+        self.command(&write)?;
+        self.acknowledge_one(id)?;
+        Ok(Value::Int(1))
     }
 
     fn remove_consumer(&mut self) -> Reply {
