@@ -11,6 +11,7 @@
 
 mod consumers;
 mod dlq;
+mod every;
 mod groups;
 mod lag;
 mod link;
@@ -21,6 +22,7 @@ pub use consumers::{ConsumerCleaner, ConsumerReport};
 pub use dlq::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterTotals, Page, Redrive, RedrivePlan, RedriveReport, Redriven,
 };
+pub use every::CleanupTotals;
 pub use groups::{GroupCleaner, GroupReport};
 pub use lag::{ConsumerHealth, ConsumerLag, GroupLag, Lag, LagMonitor, OldestPending, StreamLag, WhyUnknown};
 pub use trim::{Exclusion, Readers, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder};

@@ -161,6 +161,25 @@ impl Fenced {
         }
     }
 
+    /// Like [`acknowledge`](Self::acknowledge), and deletes the entries in the same step if the stream has no other group.
+    ///
+    /// Without scripts nothing is deleted: a group could be created between the look and the deletion.
+    ///
+    /// # Errors
+    /// Those of [`acknowledge`](Self::acknowledge).
+    pub async fn acknowledge_and_delete(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        ids: &[EntryId],
+        lease: Duration,
+    ) -> Result<Vec<EntryId>, Error> {
+        match self.lost(connection, Script::acknowledge_delete(), owner, ids).await? {
+            Some(lost) => Ok(lost),
+            None => plain::acknowledge(connection, owner, ids, lease).await,
+        }
+    }
+
     /// Writes `fields` to the stream `target` and acknowledges `id`, in this order and in one step; returns the id of the
     /// dead letter, or `None` where the entry is lost and nothing was written. `max_len` bounds the target (about).
     ///

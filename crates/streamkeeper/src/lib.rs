@@ -73,10 +73,10 @@ pub mod guarantees;
 pub mod maint;
 
 pub use stream_consumer::{
-    Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,
-    DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, Event,
-    Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes, Json, Observer, OnGap, OnGroupLost, PulledDelivery,
-    RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
+    Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DeadLetterLayout, DecodeError, Deliveries,
+    Delivery, DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer,
+    EphemeralReport, Event, Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes, Json, Observer, OnGap,
+    OnGroupLost, PulledDelivery, RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,

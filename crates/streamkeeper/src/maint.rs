@@ -29,8 +29,8 @@ pub use stream_core::{
     NamePattern, Need, PatternError, Pin, PolicyError, StreamState, TrimPlan, TrimPolicy,
 };
 pub use stream_maint::{
-    ConsumerCleaner, ConsumerHealth, ConsumerLag, ConsumerReport, DeadLetters, Exclusion, GroupCleaner, GroupLag,
-    GroupReport, Lag, LagMonitor, Letter, LetterFilter, LetterId, LetterTotals, OldestPending, Page, Readers, Redrive,
-    RedrivePlan, RedriveReport, Redriven, StreamLag, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder,
+    CleanupTotals, ConsumerCleaner, ConsumerHealth, ConsumerLag, ConsumerReport, DeadLetters, Exclusion, GroupCleaner,
+    GroupLag, GroupReport, Lag, LagMonitor, Letter, LetterFilter, LetterId, LetterTotals, OldestPending, Page, Readers,
+    Redrive, RedrivePlan, RedriveReport, Redriven, StreamLag, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder,
     WhyUnknown,
 };

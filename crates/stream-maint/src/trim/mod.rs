@@ -11,8 +11,6 @@ mod newest;
 mod readers;
 mod report;
 
-use std::time::Duration;
-
 use stream_core::{EntryId, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy};
 use stream_redis::command::{Precision, Trim, TrimTo, XTrim};
 use stream_redis::{Client, Error};
@@ -21,6 +19,7 @@ pub use builder::TrimmerBuilder;
 pub use readers::Readers;
 pub use report::{Exclusion, TrimReport, TrimTotals, Trimmed};
 
+use crate::every::Schedule;
 use crate::link::Link;
 use crate::look::{Look, mind_consumers};
 
@@ -55,8 +54,7 @@ pub struct Trimmer {
     policy: TrimPolicy,
     awaited: Vec<GroupName>,
     readers: Readers,
-    every: Duration,
-    lease: Option<StreamKey>,
+    schedule: Schedule,
     watch: GroupWatch,
 }
 

@@ -21,7 +21,7 @@ pub use acknowledge::XAck;
 pub use add::XAdd;
 pub use claim::{AutoClaimed, Claimed, XAutoClaim, XClaim};
 pub use collection::{Del, HGet, HGetAll, SCard, SIsMember, SRem, SScan};
-pub use group::{XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XGroupSetId};
+pub use group::{TouchConsumer, XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XGroupSetId};
 pub use info::{ConsumerInfo, GroupInfo, StreamInfo, XInfoConsumers, XInfoGroups, XInfoStream};
 pub use key::{Exists, KeyType, Ping, Time};
 pub use pending::{PendingEntry, PendingSummary, XPending, XPendingSummary};

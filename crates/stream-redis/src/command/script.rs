@@ -67,6 +67,8 @@ scripts! {
     /// `group consumer id (name value)…` with the set of dead letters and the letter's own hash as second and third key:
     /// returns 1 where the letter was written, 0 where the entry is lost.
     7 dead_letter_hash,
+    /// `group consumer id…`: like `acknowledge`, and deletes the entries if the stream has no other group.
+    8 acknowledge_delete,
 }
 
 impl Script {
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn scripts_are_found_by_sha_and_by_source() {
-        assert_eq!(Script::all().len(), 8);
+        assert_eq!(Script::all().len(), 9);
         for script in Script::all() {
             assert!(std::ptr::eq(Script::by_sha(script.sha()).unwrap(), script));
             assert!(std::ptr::eq(Script::by_sha(script.sha().to_uppercase()).unwrap(), script));
@@ -182,6 +184,7 @@ mod tests {
             Script::remove_consumer(),
             Script::destroy_group(),
             Script::dead_letter_hash(),
+            Script::acknowledge_delete(),
         ];
         let names = all.map(Script::name);
         let expected = [
@@ -193,6 +196,7 @@ mod tests {
             "remove_consumer",
             "destroy_group",
             "dead_letter_hash",
+            "acknowledge_delete",
         ];
         assert_eq!(names, expected);
     }

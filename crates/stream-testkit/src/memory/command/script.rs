@@ -60,6 +60,7 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
         "take" => call.take(rest),
         "acknowledge" => call.acknowledge(rest),
         "dead_letter" => call.dead_letter(keys.get(1).ok_or_else(broken)?, rest),
+        "acknowledge_delete" => call.acknowledge_delete(rest),
         "dead_letter_hash" => {
             let [_, set, hash] = keys else { return Err(broken()) };
             call.dead_letter_hash(set, hash, rest)
@@ -140,6 +141,18 @@ impl Call<'_> {
             self.acknowledge_one(id)?;
         }
         Ok(texts(lost))
+    }
+
+    fn acknowledge_delete(&mut self, ids: &[Bytes]) -> Reply {
+        let key = self.key;
+        let groups = self.command(&[b"XINFO", b"GROUPS", key]);
+        let alone = groups.is_ok_and(|groups| elements(groups).len() == 1);
+        let lost = self.acknowledge(ids)?;
+        let kept = elements(lost.clone());
+        for id in ids.iter().filter(|id| alone && !kept.contains(&Value::Bulk((*id).clone()))) {
+            self.command(&[b"XDEL", key, id])?;
+        }
+        Ok(lost)
     }
 
     fn dead_letter(&mut self, dead: &Bytes, args: &[Bytes]) -> Reply {
