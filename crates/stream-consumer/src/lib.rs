@@ -25,7 +25,9 @@ mod work;
 
 pub use codec::{Attempt, DATA_FIELD, Data, DecodeError, Fields, FromDelivery, Json};
 pub use delivery::{Context, Delivery};
-pub use durable::{Acknowledge, DrainReport, DurableBuilder, DurableConsumer, OnGroupLost, RetryOrder, StatsHandle};
+pub use durable::{
+    Acknowledge, DeadLetterLayout, DrainReport, DurableBuilder, DurableConsumer, OnGroupLost, RetryOrder, StatsHandle,
+};
 pub use ephemeral::{Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, OnGap};
 pub use error::{ConfigError, RunError};
 pub use handler::{Handler, IntoOutcome};

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use stream_core::{Backoff, BackoffPolicy, EntryId, StreamKey};
+use stream_core::{Backoff, BackoffPolicy, DeadLetter, EntryId, StreamKey};
 use stream_redis::command::{self, Command};
 use stream_redis::{Client, Connection, Error, ErrorKind, Fenced, Owner, Recovery, Taken};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
+
+use crate::durable::DeadLetterLayout;
 
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -119,28 +120,40 @@ impl Link {
         self.judged(&connection, result)
     }
 
-    /// Acknowledges with a check of the owner; returns the ids that were not ours.
+    /// Acknowledges with a check of the owner, and deletes where nobody else needs it; returns the ids that were not ours.
     pub(crate) async fn acknowledge(
         &self,
         owner: &Owner,
         ids: &[EntryId],
         lease: Duration,
+        delete: bool,
     ) -> Result<Vec<EntryId>, Error> {
         let connection = self.connection().await?;
-        let result = self.fenced.acknowledge(connection.as_ref(), owner, ids, lease).await;
+        let result = if delete {
+            self.fenced.acknowledge_and_delete(connection.as_ref(), owner, ids, lease).await
+        } else {
+            self.fenced.acknowledge(connection.as_ref(), owner, ids, lease).await
+        };
         self.judged(&connection, result)
     }
 
     pub(crate) async fn dead_letter(
         &self,
         owner: &Owner,
-        id: EntryId,
+        letter: &DeadLetter,
+        layout: DeadLetterLayout,
         target: &StreamKey,
         bound: Option<u64>,
-        fields: &[(Bytes, Bytes)],
-    ) -> Result<Option<EntryId>, Error> {
+    ) -> Result<bool, Error> {
         let connection = self.connection().await?;
-        let result = self.fenced.dead_letter(connection.as_ref(), owner, id, target, bound, fields).await;
+        let result = match layout {
+            DeadLetterLayout::Prefect => self.fenced.dead_letter_hash(connection.as_ref(), owner, target, letter).await,
+            DeadLetterLayout::Stream => {
+                let (id, fields) = (letter.entry.id(), letter.to_fields());
+                let written = self.fenced.dead_letter(connection.as_ref(), owner, id, target, bound, &fields).await;
+                written.map(|written| written.is_some())
+            }
+        };
         self.judged(&connection, result)
     }
 

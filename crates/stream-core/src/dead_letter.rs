@@ -9,8 +9,8 @@ use bytes::Bytes;
 use crate::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
 
 /// The name of the first field of every dead letter; its value is the version of the layout.
-const MARKER: &[u8] = b"streamkeeper";
-const VERSION: &[u8] = b"1";
+pub(crate) const MARKER: &[u8] = b"streamkeeper";
+pub(crate) const VERSION: &[u8] = b"1";
 
 /// Why an entry was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl DeadReason {
         }
     }
 
-    fn from_parts(code: &[u8], detail: Option<String>) -> Option<Self> {
+    pub(crate) fn from_parts(code: &[u8], detail: Option<String>) -> Option<Self> {
         match (code, detail) {
             (b"rejected", Some(detail)) => Some(Self::Rejected(detail)),
             (b"exhausted", error) => Some(Self::Exhausted { error }),
@@ -205,12 +205,12 @@ impl<'a> Header<'a> {
     }
 }
 
-fn decimal(number: impl itoa::Integer) -> Bytes {
+pub(crate) fn decimal(number: impl itoa::Integer) -> Bytes {
     Bytes::copy_from_slice(itoa::Buffer::new().format(number).as_bytes())
 }
 
 /// A decimal number as [`decimal`] writes it: digits alone, and no leading zero, so that every number has one text.
-fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     match text {
         [] | [b'0', _, ..] => None,
         _ => text.iter().try_fold(0_u64, |value, byte| {

@@ -11,6 +11,7 @@
 
 mod consumers;
 mod dlq;
+mod every;
 mod groups;
 mod lag;
 mod link;
@@ -18,7 +19,10 @@ mod look;
 mod trim;
 
 pub use consumers::{ConsumerCleaner, ConsumerReport};
-pub use dlq::{DeadLetters, Letter, LetterFilter, LetterTotals, Page, Redrive, RedrivePlan, RedriveReport, Redriven};
+pub use dlq::{
+    DeadLetters, Letter, LetterFilter, LetterId, LetterTotals, Page, Redrive, RedrivePlan, RedriveReport, Redriven,
+};
+pub use every::CleanupTotals;
 pub use groups::{GroupCleaner, GroupReport};
 pub use lag::{ConsumerHealth, ConsumerLag, GroupLag, Lag, LagMonitor, OldestPending, StreamLag, WhyUnknown};
 pub use trim::{Exclusion, Readers, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder};

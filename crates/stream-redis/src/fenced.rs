@@ -4,6 +4,7 @@
 //! in one script. What must stay true: no call here ever takes, counts, acknowledges or moves an entry that somebody
 //! else owns, also where the server does not allow scripts (see the module `plain`).
 
+mod hash;
 mod plain;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,6 +156,25 @@ impl Fenced {
         lease: Duration,
     ) -> Result<Vec<EntryId>, Error> {
         match self.lost(connection, Script::acknowledge(), owner, ids).await? {
+            Some(lost) => Ok(lost),
+            None => plain::acknowledge(connection, owner, ids, lease).await,
+        }
+    }
+
+    /// Like [`acknowledge`](Self::acknowledge), and deletes the entries in the same step if the stream has no other group.
+    ///
+    /// Without scripts nothing is deleted: a group could be created between the look and the deletion.
+    ///
+    /// # Errors
+    /// Those of [`acknowledge`](Self::acknowledge).
+    pub async fn acknowledge_and_delete(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        ids: &[EntryId],
+        lease: Duration,
+    ) -> Result<Vec<EntryId>, Error> {
+        match self.lost(connection, Script::acknowledge_delete(), owner, ids).await? {
             Some(lost) => Ok(lost),
             None => plain::acknowledge(connection, owner, ids, lease).await,
         }

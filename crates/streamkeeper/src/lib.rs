@@ -80,10 +80,11 @@ pub mod settings;
 pub use host::Host;
 pub use settings::Settings;
 pub use stream_consumer::{
-    Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,
-    DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, Event,
-    Fields, FromDelivery, Handler, Health, HealthHandle, IntoOutcome, IntoOutcomes, Json, Observer, OnGap, OnGroupLost,
-    Positions, PulledDelivery, RetryOrder, RunError, RunState, Shutdown, Stats, StatsHandle, shutdown_signal,
+    Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DeadLetterLayout, DecodeError, Deliveries,
+    Delivery, DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer,
+    EphemeralReport, Event, Fields, FromDelivery, Handler, Health, HealthHandle, IntoOutcome, IntoOutcomes, Json,
+    Observer, OnGap, OnGroupLost, Positions, PulledDelivery, RetryOrder, RunError, RunState, Shutdown, Stats,
+    StatsHandle, shutdown_signal,
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,

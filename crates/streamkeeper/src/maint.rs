@@ -25,12 +25,12 @@
 //! | how far behind a group is, and why a stream grows | [`LagMonitor`], [`StreamLag`] |
 
 pub use stream_core::{
-    ConsumerAction, ConsumerPolicy, ExcludedGroup, GroupAction, GroupPolicy, GroupState, NamePattern, Need,
-    PatternError, Pin, PolicyError, StreamState, TrimPlan, TrimPolicy,
+    ConsumerAction, ConsumerPolicy, ExcludedGroup, GroupAction, GroupPolicy, GroupState, LetterContent, LetterError,
+    NamePattern, Need, PatternError, Pin, PolicyError, StreamState, TrimPlan, TrimPolicy,
 };
 pub use stream_maint::{
-    ConsumerCleaner, ConsumerHealth, ConsumerLag, ConsumerReport, DeadLetters, Exclusion, GroupCleaner, GroupLag,
-    GroupReport, Lag, LagMonitor, Letter, LetterFilter, LetterTotals, OldestPending, Page, Readers, Redrive,
-    RedrivePlan, RedriveReport, Redriven, StreamLag, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder,
+    CleanupTotals, ConsumerCleaner, ConsumerHealth, ConsumerLag, ConsumerReport, DeadLetters, Exclusion, GroupCleaner,
+    GroupLag, GroupReport, Lag, LagMonitor, Letter, LetterFilter, LetterId, LetterTotals, OldestPending, Page, Readers,
+    Redrive, RedrivePlan, RedriveReport, Redriven, StreamLag, TrimReport, TrimTotals, Trimmed, Trimmer, TrimmerBuilder,
     WhyUnknown,
 };

@@ -1,7 +1,7 @@
 //! A worker process for the suites that freeze or kill one: it consumes, and writes down what its handlers did, a line each.
 //!
 //! `test-worker URL STREAM GROUP NAME JOURNAL LEASE_MS deaf|listening WORK_MS`: a listening handler ends when its token is
-//! cancelled, a deaf one after its work, and both say that they were done. Ends at SIGTERM.
+//! cancelled, a deaf one after its work, and both say that they were done. An empty NAME is the default one. Ends at SIGTERM.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,10 +28,8 @@ async fn main() -> Result<(), Failure> {
     let (lease, work) = (Duration::from_millis(lease.parse()?), Duration::from_millis(work.parse()?));
     let deaf = ears == "deaf";
     let told = note.clone();
-    let consumer = Consumer::durable(&Client::open(url)?)
-        .stream(stream)
-        .group(group)
-        .consumer(name)
+    let builder = Consumer::durable(&Client::open(url)?).stream(stream).group(group);
+    let consumer = if name.is_empty() { builder } else { builder.consumer(name) }
         .lease(lease)
         .observer(move |_: &StreamKey, event: &Event<'_>| {
             if matches!(event, Event::Ready | Event::LeaseLost { .. }) {

@@ -10,6 +10,7 @@ use stream_core::{
 use stream_redis::Client;
 
 use super::DurableConsumer;
+use super::afterwards::DeadLetterLayout;
 use crate::error::ConfigError;
 use crate::lane::{self, LaneOf};
 use crate::observe::Observer;
@@ -86,6 +87,8 @@ pub(crate) struct Config {
     pub(crate) on_group_lost: OnGroupLost,
     pub(crate) dead_letter: Option<StreamKey>,
     pub(crate) dead_letter_max: Option<u64>,
+    pub(crate) dead_letter_layout: DeadLetterLayout,
+    pub(crate) delete_acknowledged: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) backoff: BackoffPolicy,
@@ -142,6 +145,8 @@ pub struct DurableBuilder {
     on_group_lost: OnGroupLost,
     dead_letter: Option<Result<StreamKey, NameError>>,
     dead_letter_max: Option<u64>,
+    pub(super) dead_letter_layout: DeadLetterLayout,
+    pub(super) delete_acknowledged: bool,
     timeout: Option<Duration>,
     grace: Duration,
     backoff: (Duration, Duration),
@@ -181,6 +186,8 @@ impl DurableBuilder {
             on_group_lost: OnGroupLost::default(),
             dead_letter: None,
             dead_letter_max: None,
+            dead_letter_layout: DeadLetterLayout::Stream,
+            delete_acknowledged: false,
             timeout: None,
             grace: Duration::from_secs(30),
             backoff: (backoff.base(), backoff.max()),
@@ -412,6 +419,12 @@ impl DurableBuilder {
                 "more than zero, or leave it out for no limit",
             ));
         }
+        super::afterwards::check(
+            self.dead_letter_layout,
+            self.dead_letter_max,
+            self.delete_acknowledged,
+            self.acknowledge,
+        )?;
         let dead_letter = self.dead_letter.transpose().map_err(|_| {
             out_of_range(
                 "dead_letter",
@@ -453,6 +466,8 @@ impl DurableBuilder {
             on_group_lost: self.on_group_lost,
             dead_letter,
             dead_letter_max: self.dead_letter_max,
+            dead_letter_layout: self.dead_letter_layout,
+            delete_acknowledged: self.delete_acknowledged,
             timeout: self.timeout,
             grace: self.grace,
             backoff: BackoffPolicy::new(self.backoff.0, self.backoff.1)?,

@@ -100,7 +100,7 @@ async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
 async fn again(stream: &Stream, ids: &[EntryId]) -> Result<Vec<EntryId>, Error> {
     let mut lost = Vec::new();
     for chunk in ids.chunks(CHUNK) {
-        let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease()).await?;
+        let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease(), false).await?;
         lost.extend(owned_by_others(stream, &others).await?);
     }
     Ok(lost)

@@ -42,7 +42,7 @@ pub(crate) enum Landed {
     },
     Buried {
         burial: Box<Burial>,
-        result: Result<Option<EntryId>, Error>,
+        result: Result<bool, Error>,
     },
     /// In the mode that acknowledges first; the lost ones belong to somebody else.
     AcknowledgedFirst {

@@ -4,7 +4,9 @@
 //! was finished, as far as this process knows; in a stream that is a new one, at its beginning; never at its end.
 
 use stream_core::{EntryId, StartFrom};
-use stream_redis::command::{XGroupCreate, XGroupCreateConsumer, XInfoGroups, XInfoStream, XPendingSummary};
+use stream_redis::command::{
+    TouchConsumer, XGroupCreate, XGroupCreateConsumer, XInfoConsumers, XInfoGroups, XInfoStream, XPendingSummary,
+};
 use stream_redis::{Error, ErrorKind};
 
 use super::config::OnGroupLost;
@@ -27,6 +29,8 @@ pub(crate) struct GroupMemory {
     denied: Option<Error>,
     /// What was told of missing permissions, once each.
     told: Told,
+    /// Whether reads that give nothing do not show to others that this consumer is alive.
+    unseen: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -118,7 +122,8 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
     if known && (created || !blind) {
         forget_or_orphan(stream, beginning, created);
         if !beginning.same_stream {
-            *memory = GroupMemory { denied: memory.denied.take(), told: memory.told, ..GroupMemory::default() };
+            let (denied, told, unseen) = (memory.denied.take(), memory.told, memory.unseen);
+            *memory = GroupMemory { denied, told, unseen, ..GroupMemory::default() };
         }
     }
     if created {
@@ -134,6 +139,12 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         Err(error) if is_denied(&error) || is_out_of_memory(&error) || error.kind() == ErrorKind::Missing => {}
         Err(error) => return Err(error),
     }
+    let others = XInfoConsumers { key: owner.key.clone(), group: owner.group.clone() };
+    memory.unseen = match stream.link.run(&others).await {
+        Ok(consumers) => consumers.iter().all(|consumer| !consumer.polls_count),
+        Err(error) if is_denied(&error) || error.kind() == ErrorKind::Missing => true,
+        Err(error) => return Err(error),
+    };
     memory.seen |= there;
     learn(stream, &mut memory).await
 }
@@ -149,6 +160,17 @@ pub(crate) async fn before_first_read(stream: &Stream) {
 /// Refreshes what is known of the group, for the day that it is lost.
 pub(crate) async fn refresh(stream: &Stream) -> Result<(), Error> {
     let mut memory = stream.group.lock().await;
+    if memory.unseen {
+        let owner = &stream.owner;
+        let touch =
+            TouchConsumer { key: owner.key.clone(), group: owner.group.clone(), consumer: owner.consumer.clone() };
+        match stream.link.run(&touch).await {
+            Ok(()) => {}
+            // The reader finds out as well.
+            Err(error) if error.kind() == ErrorKind::Missing => {}
+            Err(error) => return Err(error),
+        }
+    }
     if memory.seen { learn(stream, &mut memory).await } else { Ok(()) }
 }
 

@@ -4,6 +4,7 @@
 //! `settle` (outcomes) and `stop`; `steward` renews leases and takes over abandoned entries beside it; `group` keeps the
 //! group there.
 
+mod afterwards;
 mod config;
 mod first;
 mod flight;
@@ -19,6 +20,7 @@ mod stop;
 mod stream;
 mod worker;
 
+pub use afterwards::DeadLetterLayout;
 pub use config::{Acknowledge, DurableBuilder, OnGroupLost, RetryOrder};
 pub(crate) use config::{at_least_one, check_block, default_name, out_of_range};
 pub use stop::DrainReport;

@@ -142,19 +142,17 @@ impl<W: Work> Worker<W> {
         // That it is not pending any more once it is written is no loss.
         stream.book().ledger.set_stage(burial.slot, Stage::Settling);
         self.send(Box::pin(async move {
-            let id = burial.letter.entry.id();
             let target = stream.config.dead_letter_of(&stream.owner.key);
-            let fields = burial.letter.to_fields();
-            let bound = stream.config.dead_letter_max;
-            let result = stream.link.dead_letter(&stream.owner, id, &target, bound, &fields).await;
+            let (layout, bound) = (stream.config.dead_letter_layout, stream.config.dead_letter_max);
+            let result = stream.link.dead_letter(&stream.owner, &burial.letter, layout, &target, bound).await;
             Landed::Buried { burial: Box::new(burial), result }
         }));
     }
 
-    fn buried(&mut self, mut burial: Burial, result: Result<Option<EntryId>, Error>) {
+    fn buried(&mut self, mut burial: Burial, result: Result<bool, Error>) {
         let id = burial.letter.entry.id();
         match result {
-            Ok(Some(_)) => {
+            Ok(true) => {
                 count(&self.stream.counters.dead_lettered, 1);
                 let (attempts, reason) = (burial.letter.attempts, &burial.letter.reason);
                 self.stream.tell(&Event::DeadLettered { id, attempts, reason });
@@ -162,7 +160,7 @@ impl<W: Work> Worker<W> {
                 book.finished.insert(id);
                 book.ledger.remove(burial.slot);
             }
-            Ok(None) => {
+            Ok(false) => {
                 self.stream.lost(burial.slot);
                 self.forget(burial.slot);
             }
@@ -258,7 +256,7 @@ impl<W: Work> Worker<W> {
         {
             let mut book = self.stream.book();
             certain.retain(|&(slot, id)| match book.ledger.lease(slot) {
-                Lease::Held(at) if lease.is_certain(at, now) => {
+                Lease::Held(at) if lease.is_certain(at, now) && !self.stream.config.delete_acknowledged => {
                     book.ledger.set_stage(slot, Stage::Settling);
                     true
                 }
@@ -299,7 +297,8 @@ impl<W: Work> Worker<W> {
                 let mut ids: Vec<_> = unsure.iter().map(|(_, id)| *id).collect();
                 ids.sort_unstable();
                 let lease = stream.config.lease.lease();
-                let result = stream.link.acknowledge(&stream.owner, &ids, lease).await;
+                let delete = stream.config.delete_acknowledged;
+                let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
                 Landed::Checked { entries: unsure, result }
             }));
         }

@@ -4,10 +4,14 @@
 //! does is checked in the same step as the removal. Whoever wants the entries of a dead consumer claims them, as every
 //! running consumer of the group does by itself; after that it holds nothing and the next run removes it.
 
+use std::future::Future;
+use std::time::Duration;
+
 use stream_core::{ConsumerAction, ConsumerName, ConsumerPolicy, ConsumerState, GroupName, NameError, StreamKey};
 use stream_redis::command::{ConsumerInfo, XInfoConsumers};
 use stream_redis::{Client, Error, ErrorKind, Fenced, Owner};
 
+use crate::every::{CleanupTotals, Periodic, Schedule, run_every};
 use crate::link::Link;
 
 /// Removes the dead consumers of one group.
@@ -47,6 +51,7 @@ pub struct ConsumerCleaner {
     policy: ConsumerPolicy,
     own: Option<ConsumerName>,
     fenced: Fenced,
+    schedule: Schedule,
 }
 
 /// What became of the consumers of a group.
@@ -68,8 +73,10 @@ impl ConsumerCleaner {
     /// A cleaner of the group `group` of the stream `stream`. Connects to nothing yet.
     ///
     /// The idle time of the policy must be longer than the BLOCK period of the group's consumers, at least several times.
-    /// Before Redis 7.2 a consumer that waits on a quiet stream looks idle; one that is removed then holds nothing, loses
-    /// nothing, and is there again with its next entry, and the one that was active last always stays.
+    /// Before Redis 7.2 a consumer that waits on a quiet stream looks idle. Consumers of this library show themselves there
+    /// in each claim interval, and stay as long as the idle time of the policy is longer than that. One of another client
+    /// that is removed holds nothing, loses nothing, and is there again with its next entry; the one that was active last
+    /// always stays.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] when a name is empty.
@@ -81,7 +88,9 @@ impl ConsumerCleaner {
     ) -> Result<Self, Error> {
         let stream = StreamKey::new(stream).map_err(config)?;
         let group = GroupName::new(group).map_err(config)?;
-        Ok(Self { link: Link::new(client, stream), group, policy, own: None, fenced: Fenced::new() })
+        let name = [b":streamkeeper:consumers:", group.as_bytes()].concat();
+        let schedule = Schedule::new(&stream, &name).map_err(config)?;
+        Ok(Self { link: Link::new(client, stream), group, policy, own: None, fenced: Fenced::new(), schedule })
     }
 
     /// Never removes this consumer: that of the process that cleans up.
@@ -89,6 +98,19 @@ impl ConsumerCleaner {
     pub fn own(mut self, consumer: ConsumerName) -> Self {
         self.own = Some(consumer);
         self
+    }
+
+    /// How often [`run_every`](Self::run_every) cleans up, counted over the whole fleet. 60 s by default; less than 1 s is
+    /// raised to that.
+    #[must_use]
+    pub fn every(mut self, period: Duration) -> Self {
+        self.schedule.set_period(period);
+        self
+    }
+
+    /// How often [`run_every`](Self::run_every) cleans up.
+    pub fn period(&self) -> Duration {
+        self.schedule.period()
     }
 
     /// What would become of each consumer now; nothing where there is no such stream or group. Changes nothing.
@@ -101,8 +123,7 @@ impl ConsumerCleaner {
             Err(error) if error.kind() == ErrorKind::Missing => return Ok(Vec::new()),
             infos => infos?,
         };
-        // Only servers that count asking for entries as activity tell the time since the last delivery apart from it.
-        let polls_count = infos.iter().any(|info| info.inactive.is_some());
+        let polls_count = infos.iter().any(|info| info.polls_count);
         let states: Vec<_> = infos.into_iter().map(state).collect();
         Ok(self.policy.plan(&states, self.own.as_ref(), polls_count))
     }
@@ -115,6 +136,49 @@ impl ConsumerCleaner {
     pub async fn run(&mut self) -> Result<ConsumerReport, Error> {
         let plan = self.plan().await?;
         self.carry_out(&plan).await
+    }
+
+    /// Cleans up unless somebody in the fleet has done so within the period; `None` then. They agree by a key that expires by
+    /// itself, `{STREAM}:streamkeeper:consumers:GROUP`; who may not write it cleans up anyway.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub async fn run_if_due(&mut self) -> Result<Option<ConsumerReport>, Error> {
+        if self.schedule.is_due(&mut self.link).await? { self.run().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Cleans up now and once in each period until `shutdown` is done, which ends it at once. `observe` gets the result of
+    /// each try. A failure is logged once, until something works again, and never ends this.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// # let shutdown = std::future::ready(());
+    /// use std::time::Duration;
+    /// use stream_core::ConsumerPolicy;
+    /// let mut cleaner = stream_maint::ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?
+    ///     .every(Duration::from_secs(600));
+    /// let totals = cleaner.run_every(shutdown, |_| {}).await;
+    /// println!("{} consumers were removed", totals.removed);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub async fn run_every<S: Future>(
+        &mut self,
+        shutdown: S,
+        mut observe: impl FnMut(&Result<Option<ConsumerReport>, Error>),
+    ) -> CleanupTotals {
+        let mut totals = CleanupTotals::default();
+        let failures = run_every(self, shutdown, |result| {
+            if let Ok(Some(report)) = result {
+                totals.runs += 1;
+                totals.removed += report.removed.len() as u64;
+            }
+            observe(result);
+        });
+        totals.failures = failures.await;
+        totals
     }
 
     /// Carries out a plan that was made before. That it is old does no harm: each removal checks that the consumer still
@@ -148,6 +212,23 @@ impl ConsumerCleaner {
             Err(error) if error.kind() == ErrorKind::Missing => Ok(false),
             removed => removed,
         }
+    }
+}
+
+impl Periodic for ConsumerCleaner {
+    type Report = Option<ConsumerReport>;
+    const TASK: &'static str = "the clean-up of consumers";
+
+    fn stream(&self) -> &StreamKey {
+        self.link.key()
+    }
+
+    fn period(&self) -> Duration {
+        self.schedule.period()
+    }
+
+    fn once(&mut self) -> impl Future<Output = Result<Self::Report, Error>> + Send {
+        self.run_if_due()
     }
 }
 

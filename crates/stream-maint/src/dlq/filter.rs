@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use stream_core::{DeadLetter, GroupName, StreamKey};
+use stream_core::{DeadReason, GroupName, LetterContent, StreamKey};
 
-/// Which dead letters are meant: all, less what each rule leaves out. Letters that cannot be read match only when there is
-/// no rule.
+/// Which dead letters are meant: all, less what each rule leaves out. A letter that does not tell what a rule asks for does
+/// not match it; one that cannot be read matches only when there is no rule.
 ///
 /// ```
 /// use stream_core::{GroupName, StreamKey};
@@ -67,12 +67,12 @@ impl LetterFilter {
     }
 
     /// Whether the letter is meant.
-    pub fn matches(&self, letter: &DeadLetter) -> bool {
-        self.stream.as_ref().is_none_or(|stream| *stream == letter.stream)
-            && self.group.as_ref().is_none_or(|group| *group == letter.group)
-            && self.reason.as_ref().is_none_or(|code| code == letter.reason.as_str())
-            && self.since_ms.is_none_or(|since| letter.dead_at_ms >= since)
-            && self.until_ms.is_none_or(|until| letter.dead_at_ms < until)
+    pub fn matches(&self, letter: &LetterContent) -> bool {
+        self.stream.as_ref().is_none_or(|stream| Some(stream) == letter.stream.as_ref())
+            && self.group.as_ref().is_none_or(|group| Some(group) == letter.group.as_ref())
+            && self.reason.as_ref().is_none_or(|code| Some(&**code) == letter.reason.as_ref().map(DeadReason::as_str))
+            && self.since_ms.is_none_or(|since| letter.dead_at_ms.is_some_and(|at| at >= since))
+            && self.until_ms.is_none_or(|until| letter.dead_at_ms.is_some_and(|at| at < until))
     }
 
     /// Whether there is no rule, so that even unreadable letters are meant.

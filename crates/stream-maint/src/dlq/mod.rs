@@ -1,33 +1,37 @@
-//! [`DeadLetters`]: a stream of dead letters, to look at, to send back, and to empty.
+//! [`DeadLetters`]: what was given up, to look at, to send back, and to empty; on a stream, or as Prefect keeps it.
 //!
 //! What must stay true: a letter is deleted only after what becomes of it is written, so whatever dies in between leaves a
-//! duplicate and never a loss; a letter that cannot be read stays until it is purged on purpose; and letters that arrive
-//! while a task runs are left for the next one, so that what dies again at once is not sent back for ever.
+//! duplicate and never a loss; a letter that cannot be read stays until it is purged on purpose; and a task ends however
+//! many letters arrive while it runs, so that what dies again at once is not sent back for ever.
 
 mod filter;
+mod hashes;
 mod redrive;
+mod store;
+mod stream;
 mod trail;
 
 use std::collections::{BTreeMap, HashMap};
 
-use stream_core::{DeadLetter, DeadLetterError, Entry, EntryId, GroupName, NameError, StreamKey};
-use stream_redis::command::{Command, Precision, Trim, TrimTo, XDel, XInfoStream, XRange, XTrim};
+use stream_core::{DeadReason, GroupName, NameError, StreamKey};
+use stream_redis::command::Command;
 use stream_redis::{Client, Error, ErrorKind};
 
 pub use filter::LetterFilter;
 pub use redrive::{Redrive, RedrivePlan, RedriveReport};
+pub use store::{Letter, LetterId};
 pub use trail::Redriven;
 
 use crate::link::Link;
+use store::{Span, Store, Walk};
 
 /// Letters read in one round trip: they come with their bodies.
 const PAGE: usize = 100;
 /// Letters that one call of [`DeadLetters::list`] looks at to find those that match.
 const MAX_SCAN: usize = 10_000;
-/// Letters that one command drops at most.
-const STEP: u64 = 10_000;
 
-/// The dead letters of one stream of them, by convention `STREAM:dead`.
+/// Dead letters: by convention the stream `STREAM:dead` ([`new`](Self::new)), or Prefect's set `dlq` with a hash for each
+/// letter ([`prefect`](Self::prefect)). Everything else is the same for both.
 ///
 /// ```
 /// use stream_maint::{DeadLetters, LetterFilter, Redrive};
@@ -44,7 +48,7 @@ const STEP: u64 = 10_000;
 /// let mut dead = DeadLetters::new(&client, "orders:dead")?;
 /// let page = dead.list(&LetterFilter::all(), None, 20).await?;
 /// let letter = page.letters[0].content.clone()?;
-/// println!("{} of {} failed {} times: {}", letter.entry.id(), letter.stream, letter.attempts, letter.reason.as_str());
+/// println!("{:?} of {:?} was started {:?} times: {:?}", letter.id, letter.stream, letter.attempts, letter.reason);
 ///
 /// let report = dead.redrive(&Redrive::new().filter(LetterFilter::all().reason("exhausted"))).await?;
 /// assert_eq!(report.redriven, 1);
@@ -58,28 +62,19 @@ const STEP: u64 = 10_000;
 pub struct DeadLetters {
     client: Client,
     link: Link,
+    store: Box<dyn Store>,
     /// Connections for the streams that letters go back to, which may live on other nodes.
     targets: HashMap<StreamKey, Link>,
-}
-
-/// One letter as it lies on the stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Letter {
-    /// Its id on the stream of dead letters.
-    pub id: EntryId,
-    /// What it says, or why it cannot be read.
-    pub content: Result<DeadLetter, DeadLetterError>,
 }
 
 /// Some letters, and where to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page {
-    /// Oldest first; may be fewer than asked for although more follow.
+    /// Oldest first on a stream, by key in the other layout; may be fewer than asked for although more follow.
     pub letters: Vec<Letter>,
     /// What to pass as `after` for the next page; `None` after the last.
-    pub next: Option<EntryId>,
+    pub next: Option<LetterId>,
 }
 
 /// How many letters there are, and of what.
@@ -90,8 +85,9 @@ pub struct LetterTotals {
     pub letters: u64,
     /// Those that cannot be read.
     pub unreadable: u64,
-    /// By the stream they were published to, the group that gave them up and the code of the reason.
-    pub by: BTreeMap<(StreamKey, GroupName, &'static str), u64>,
+    /// By the stream they were published to, the group that gave them up and the code of the reason; `None` and an empty
+    /// code where a letter does not tell.
+    pub by: BTreeMap<(Option<StreamKey>, Option<GroupName>, &'static str), u64>,
     /// When the first that is left was given up, in milliseconds since 1970.
     pub oldest_ms: Option<u64>,
 }
@@ -102,22 +98,58 @@ impl DeadLetters {
     /// # Errors
     /// [`ErrorKind::Config`] when the name is empty.
     pub fn new(client: &Client, key: impl AsRef<[u8]>) -> Result<Self, Error> {
-        let key = StreamKey::new(key).map_err(config)?;
-        Ok(Self { client: client.clone(), link: Link::new(client, key), targets: HashMap::new() })
+        Self::with(client, key.as_ref(), Box::new(stream::StreamStore))
     }
 
-    /// The stream of the letters.
-    pub fn stream(&self) -> &StreamKey {
+    /// The dead letters that the set `set` names, a hash for each: the layout of Prefect, whose set is `dlq`. Letters that
+    /// Prefect has written do not tell the stream they came from, so name one ([`Redrive::to`]) to send them back.
+    ///
+    /// The set has no order: a task that goes over all letters may meet some that arrive while it runs. A hash that is in no
+    /// set, which a process of Prefect that died in between leaves behind, is not seen.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let json = r#"{"data": "{}", "attributes": {}, "retry_count": 4, "timestamp": "8.5", "message_id": "x"}"#;
+    /// # server.command(["HSET", "dlq:0af3", "data", json])?;
+    /// # server.command(["SADD", "dlq", "dlq:0af3"])?;
+    /// # let client = server.client();
+    /// use stream_core::StreamKey;
+    /// use stream_maint::{DeadLetters, Redrive};
+    /// let mut dead = DeadLetters::prefect(&client, "dlq")?;
+    /// let back = Redrive::new().to(StreamKey::new("events")?).make_streams();
+    /// assert_eq!(dead.redrive(&back).await?.redriven, 1);
+    /// assert!(dead.is_empty().await?);
+    /// # assert_eq!(server.len("events"), 1);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when the name is empty.
+    pub fn prefect(client: &Client, set: impl AsRef<[u8]>) -> Result<Self, Error> {
+        Self::with(client, set.as_ref(), Box::new(hashes::HashStore))
+    }
+
+    fn with(client: &Client, key: &[u8], store: Box<dyn Store>) -> Result<Self, Error> {
+        let key = StreamKey::new(key).map_err(|error: NameError| {
+            Error::new(ErrorKind::Config, "the name of the dead letters is refused").with_source(error)
+        })?;
+        Ok(Self { client: client.clone(), link: Link::new(client, key), store, targets: HashMap::new() })
+    }
+
+    /// The key of the stream or of the set.
+    pub fn key(&self) -> &StreamKey {
         self.link.key()
     }
 
-    /// Number of letters; 0 where there is no such stream.
+    /// Number of letters; 0 where there are none.
     ///
     /// # Errors
     /// Of the connection or the server.
     pub async fn len(&mut self) -> Result<u64, Error> {
-        let key = self.stream().clone();
-        self.link.run(&stream_redis::command::XLen { key }).await
+        self.store.len(&mut self.link).await
     }
 
     /// Whether there is no letter.
@@ -128,42 +160,37 @@ impl DeadLetters {
         Ok(self.len().await? == 0)
     }
 
-    /// Up to `count` letters that match, after the id `after` of an earlier page.
+    /// Up to `count` letters that match, after the one with the id `after` of an earlier page.
     ///
     /// There is no index: a call looks at 10,000 letters at most and may return none although more follow
     /// ([`Page::next`]).
     ///
     /// # Errors
     /// Of the connection or the server.
-    pub async fn list(&mut self, filter: &LetterFilter, after: Option<EntryId>, count: usize) -> Result<Page, Error> {
+    pub async fn list(&mut self, filter: &LetterFilter, after: Option<LetterId>, count: usize) -> Result<Page, Error> {
         let mut letters = Vec::new();
-        let mut from = after.map_or(Some(EntryId::ZERO), EntryId::successor);
-        let mut looked = 0;
-        while let Some(start) = from {
-            if letters.len() >= count || looked >= MAX_SCAN {
-                return Ok(Page { letters, next: start.predecessor() });
-            }
-            let entries = self.read(start, EntryId::MAX).await?;
-            looked += entries.len();
-            from = None;
-            for entry in &entries {
-                if letters.len() >= count {
-                    break;
-                }
-                from = entry.id().successor();
-                letters.extend(letter(entry, filter));
+        if count == 0 {
+            return Ok(Page { letters, next: after });
+        }
+        let mut walk = self.store.walk(&mut self.link, Span::After(after, MAX_SCAN)).await?;
+        while let Some(letter) = self.next(&mut walk).await? {
+            let id = letter.id.clone();
+            letters.extend(meant(letter, filter));
+            if letters.len() >= count {
+                return Ok(Page { letters, next: Some(id) });
             }
         }
-        Ok(Page { letters, next: None })
+        Ok(Page { letters, next: walk.cut })
     }
 
-    /// The letter with this id on the stream of dead letters.
+    /// The letter with this id.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use stream_core::EntryId;
     /// let mut dead = stream_maint::DeadLetters::new(&client, "orders:dead")?;
-    /// assert!(dead.show("1700000000000-0".parse()?).await?.is_none());
+    /// assert!(dead.show(EntryId::new(1_700_000_000_000, 0)).await?.is_none());
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
@@ -171,32 +198,27 @@ impl DeadLetters {
     ///
     /// # Errors
     /// Of the connection or the server.
-    pub async fn show(&mut self, id: EntryId) -> Result<Option<Letter>, Error> {
-        let entries = self.read(id, id).await?;
-        Ok(entries.first().and_then(|entry| letter(entry, &LetterFilter::all())))
+    pub async fn show(&mut self, id: impl Into<LetterId>) -> Result<Option<Letter>, Error> {
+        self.store.get(&mut self.link, &id.into()).await
     }
 
-    /// Counts the letters. Reads all of them, a page at a time: minutes where there are millions.
+    /// Counts the letters. Reads all of them, a page at a time: minutes where there are millions. In a set, the numbers are
+    /// about right while letters come and go.
     ///
     /// # Errors
     /// Of the connection or the server.
     pub async fn totals(&mut self) -> Result<LetterTotals, Error> {
         let mut totals = LetterTotals::default();
-        let mut next = Some(EntryId::ZERO);
-        while let Some(start) = next {
-            let entries = self.read(start, EntryId::MAX).await?;
-            next = entries.last().and_then(|entry| entry.id().successor());
-            for entry in &entries {
-                totals.letters += 1;
-                match DeadLetter::from_entry(entry) {
-                    Ok(letter) => {
-                        let oldest = totals.oldest_ms.unwrap_or(u64::MAX);
-                        totals.oldest_ms = Some(oldest.min(letter.dead_at_ms));
-                        *totals.by.entry((letter.stream, letter.group, letter.reason.as_str())).or_default() += 1;
-                    }
-                    Err(_) => totals.unreadable += 1,
-                }
-            }
+        let mut walk = self.store.walk(&mut self.link, Span::Present).await?;
+        while let Some(letter) = self.next(&mut walk).await? {
+            totals.letters += 1;
+            let Ok(letter) = letter.content else {
+                totals.unreadable += 1;
+                continue;
+            };
+            totals.oldest_ms = totals.oldest_ms.into_iter().chain(letter.dead_at_ms).min();
+            let reason = letter.reason.as_ref().map_or("", DeadReason::as_str);
+            *totals.by.entry((letter.stream, letter.group, reason)).or_default() += 1;
         }
         Ok(totals)
     }
@@ -217,64 +239,55 @@ impl DeadLetters {
     /// # Errors
     /// Of the connection or the server; what was deleted until then is deleted.
     pub async fn purge(&mut self, filter: &LetterFilter) -> Result<u64, Error> {
-        let Some(end) = self.end().await? else { return Ok(0) };
         let mut purged = 0;
-        let mut next = Some(EntryId::ZERO);
-        while let Some(start) = next.filter(|start| *start <= end) {
-            let entries = self.read(start, end).await?;
-            next = entries.last().and_then(|entry| entry.id().successor());
-            let ids: Vec<_> =
-                entries.iter().filter_map(|entry| letter(entry, filter)).map(|letter| letter.id).collect();
-            purged += self.delete(ids).await?;
+        let mut walk = self.store.walk(&mut self.link, Span::Present).await?;
+        loop {
+            let mut ids = Vec::new();
+            while let Some(letter) = self.next(&mut walk).await? {
+                ids.extend(meant(letter, filter).map(|letter| letter.id));
+                if walk.page.is_empty() {
+                    break;
+                }
+            }
+            if !ids.is_empty() {
+                purged += self.store.delete(&mut self.link, ids).await?;
+            } else if walk.place.is_none() && walk.page.is_empty() {
+                return Ok(purged);
+            }
         }
-        Ok(purged)
     }
 
     /// Keeps the newest `keep` letters and drops the others; returns how many, which is how many are lost for good. For
-    /// who would rather lose old letters than the server's memory; a warning says so each time.
+    /// who would rather lose old letters than the server's memory; a warning says so each time. In a set, those that do not
+    /// tell when they were given up count as the oldest.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// let mut dead = stream_maint::DeadLetters::new(&client, "orders:dead")?;
+    /// let dropped = dead.bound(100_000).await?;
+    /// assert_eq!(dropped, 0);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server; what was dropped until then is dropped.
     pub async fn bound(&mut self, keep: u64) -> Result<u64, Error> {
-        let key = self.stream().clone();
-        let command = |precision| XTrim { key: key.clone(), trim: Trim { to: TrimTo::MaxLen(keep), precision } };
-        let step = command(Precision::Approximate { limit: Some(STEP) });
-        let mut dropped = 0;
-        loop {
-            let went = self.link.run(&step).await?;
-            dropped += went;
-            if went == 0 {
-                break;
-            }
-        }
-        dropped += self.link.run(&command(Precision::Exact)).await?;
+        let dropped = self.store.bound(&mut self.link, keep).await?;
         if dropped > 0 {
-            tracing::warn!(stream = %key, dropped, keep, "dropped the oldest dead letters, as the bound says");
+            tracing::warn!(key = %self.key(), dropped, keep, "dropped the oldest dead letters, as the bound says");
         }
         Ok(dropped)
     }
 
-    async fn read(&mut self, from: EntryId, to: EntryId) -> Result<Vec<Entry>, Error> {
-        let key = self.stream().clone();
-        self.link.run(&XRange { key, from, to, count: PAGE }).await
-    }
-
-    async fn delete(&mut self, ids: Vec<EntryId>) -> Result<u64, Error> {
-        if ids.is_empty() {
-            return Ok(0);
+    /// The next letter of a walk.
+    async fn next(&mut self, walk: &mut Walk) -> Result<Option<Letter>, Error> {
+        while walk.page.is_empty() && walk.place.is_some() {
+            self.store.turn(&mut self.link, walk).await?;
         }
-        let key = self.stream().clone();
-        self.link.run(&XDel { key, ids }).await
-    }
-
-    /// The greatest id that there is now; `None` where there is no stream.
-    async fn end(&mut self) -> Result<Option<EntryId>, Error> {
-        let key = self.stream().clone();
-        match self.link.run(&XInfoStream { key }).await {
-            Ok(info) => Ok(Some(info.last_generated_id)),
-            Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(walk.page.pop_front())
     }
 
     /// Sends commands about the stream `key`.
@@ -289,13 +302,8 @@ impl DeadLetters {
     }
 }
 
-/// The letter that `entry` is, if it matches.
-fn letter(entry: &Entry, filter: &LetterFilter) -> Option<Letter> {
-    let content = DeadLetter::from_entry(entry);
-    let meant = content.as_ref().map_or(filter.is_all(), |letter| filter.matches(letter));
-    meant.then(|| Letter { id: entry.id(), content })
-}
-
-fn config(error: NameError) -> Error {
-    Error::new(ErrorKind::Config, "the name of the stream of dead letters is refused").with_source(error)
+/// The letter, if it matches.
+fn meant(letter: Letter, filter: &LetterFilter) -> Option<Letter> {
+    let meant = letter.content.as_ref().map_or(filter.is_all(), |content| filter.matches(content));
+    meant.then_some(letter)
 }

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stream_core::{DeadLetter, EntryId, StreamKey};
-use stream_redis::Error;
+use stream_core::{LetterContent, LetterError, StreamKey};
 use stream_redis::command::XAdd;
+use stream_redis::{Error, ErrorKind};
 
-use super::{DeadLetters, LetterFilter, PAGE, letter};
+use super::store::{LetterId, Span, Walk};
+use super::{DeadLetters, LetterFilter, PAGE, meant};
 
 /// Which dead letters are sent back, where to, and how fast. By default all, to the streams they came from, as fast as the
 /// server takes them.
@@ -97,13 +98,8 @@ impl Redrive {
         self
     }
 
-    fn target<'a>(&'a self, letter: &'a DeadLetter) -> &'a StreamKey {
-        self.to.as_ref().unwrap_or(&letter.stream)
-    }
-
-    fn add(&self, letter: &DeadLetter) -> XAdd {
-        let fields = letter.entry.fields_bytes().collect();
-        XAdd { no_make: !self.make_streams, ..XAdd::new(self.target(letter).clone(), fields) }
+    fn target<'a>(&'a self, letter: &'a LetterContent) -> Option<&'a StreamKey> {
+        self.to.as_ref().or(letter.stream.as_ref())
     }
 }
 
@@ -113,6 +109,8 @@ impl Redrive {
 pub struct RedrivePlan {
     /// Letters that would be sent back, by the stream they would go to.
     pub to: BTreeMap<StreamKey, u64>,
+    /// Letters that do not tell the stream they came from: they would stay, unless [`Redrive::to`] names one.
+    pub no_stream: u64,
     /// Letters that do not match.
     pub skipped: u64,
     /// Letters that cannot be read, or have no fields to be sent: they stay.
@@ -129,16 +127,20 @@ pub struct RedriveReport {
     pub skipped: u64,
     /// Letters that cannot be read, or have no fields to be sent: they stay.
     pub unreadable: u64,
-    /// Letters whose stream does not exist: they stay.
+    /// Letters whose stream does not exist, or that do not tell it: they stay.
     pub no_stream: u64,
+    /// Letters whose stream takes none of them: its key holds something else, or this user may not write it. They stay, and
+    /// the others go on.
+    pub refused: u64,
     /// Letters that somebody else deleted while they were sent back: those entries may be there twice.
     pub deleted_meanwhile: u64,
 }
 
 /// A letter that goes back.
 struct Chosen {
-    id: EntryId,
-    letter: DeadLetter,
+    id: LetterId,
+    letter: LetterContent,
+    to: StreamKey,
 }
 
 impl DeadLetters {
@@ -149,25 +151,26 @@ impl DeadLetters {
     pub async fn plan_redrive(&mut self, redrive: &Redrive) -> Result<RedrivePlan, Error> {
         let mut plan = RedrivePlan::default();
         let (mut report, mut left) = (RedriveReport::default(), redrive.at_most);
-        let Some(end) = self.end().await? else { return Ok(plan) };
-        let mut next = Some(EntryId::ZERO);
-        while let Some(start) = next.filter(|start| *start <= end && left > 0) {
-            let chosen;
-            (chosen, next) = self.choose(redrive, start, end, &mut left, &mut report).await?;
-            for chosen in &chosen {
-                *plan.to.entry(redrive.target(&chosen.letter).clone()).or_default() += 1;
+        let mut walk = self.store.walk(&mut self.link, Span::Present).await?;
+        loop {
+            let chosen = self.choose(redrive, &mut walk, &mut left, &mut report).await?;
+            if chosen.is_empty() {
+                break;
+            }
+            for chosen in chosen {
+                *plan.to.entry(chosen.to).or_default() += 1;
             }
         }
-        (plan.skipped, plan.unreadable) = (report.skipped, report.unreadable);
+        (plan.no_stream, plan.skipped, plan.unreadable) = (report.no_stream, report.skipped, report.unreadable);
         Ok(plan)
     }
 
-    /// Sends letters back, oldest first: each becomes a new entry of its stream with exactly the fields of the original, and
+    /// Sends letters back, on a stream oldest first: each becomes a new entry of its stream with exactly the fields of the original, and
     /// attempts start anew. All groups of that stream get it, not only the one that gave it up. Where it came from is kept
     /// on the [`trail`](Self::trail).
     ///
     /// Can be stopped at any time, also by dropping the future, and started again: whoever was stopped in the middle of a
-    /// batch leaves up to a batch of entries that are sent again. Letters that arrive meanwhile are left alone.
+    /// batch leaves up to a batch of entries that are sent again. On a stream, letters that arrive meanwhile are left alone.
     ///
     /// # Errors
     /// Of the connection or the server, for example that its memory is full. What was sent back until then is done; call
@@ -175,49 +178,64 @@ impl DeadLetters {
     pub async fn redrive(&mut self, redrive: &Redrive) -> Result<RedriveReport, Error> {
         let mut report = RedriveReport::default();
         let mut left = redrive.at_most;
-        let Some(end) = self.end().await? else { return Ok(report) };
-        let mut next = Some(EntryId::ZERO);
-        while let Some(start) = next.filter(|start| *start <= end && left > 0) {
-            let chosen;
-            (chosen, next) = self.choose(redrive, start, end, &mut left, &mut report).await?;
+        let mut walk = self.store.walk(&mut self.link, Span::Present).await?;
+        loop {
+            let chosen = self.choose(redrive, &mut walk, &mut left, &mut report).await?;
             let sent = chosen.len();
+            if sent == 0 {
+                break;
+            }
             self.send_back(redrive, chosen, &mut report).await?;
-            if let Some(rate) = redrive.per_second.filter(|_| sent > 0 && next.is_some()) {
+            self.finish(&mut walk).await?;
+            let more = left > 0 && (walk.place.is_some() || !walk.page.is_empty());
+            if let Some(rate) = redrive.per_second.filter(|_| more) {
                 tokio::time::sleep(Duration::from_secs(sent as u64) / rate).await;
             }
         }
-        tracing::info!(stream = %self.stream(), redriven = report.redriven, "sent dead letters back");
+        self.finish(&mut walk).await?;
+        tracing::info!(key = %self.key(), redriven = report.redriven, "sent dead letters back");
         Ok(report)
     }
 
-    /// The letters of the next batch, and where to go on.
+    /// The letters of the next batch; none at the end.
     async fn choose(
         &mut self,
         redrive: &Redrive,
-        start: EntryId,
-        end: EntryId,
+        walk: &mut Walk,
         left: &mut u64,
         report: &mut RedriveReport,
-    ) -> Result<(Vec<Chosen>, Option<EntryId>), Error> {
+    ) -> Result<Vec<Chosen>, Error> {
         let limit = redrive.batch.min(redrive.per_second.map_or(usize::MAX, |rate| rate as usize));
-        let entries = self.read(start, end).await?;
-        let (mut chosen, mut next) = (Vec::new(), None);
-        for entry in &entries {
-            if chosen.len() >= limit || *left == 0 {
-                break;
-            }
-            next = entry.id().successor();
-            match letter(entry, &redrive.filter).map(|letter| letter.content) {
-                None => report.skipped += 1,
+        let mut chosen = Vec::new();
+        while chosen.len() < limit && *left > 0 {
+            let Some(letter) = self.next(walk).await? else { break };
+            let Some(letter) = meant(letter, &redrive.filter) else {
+                report.skipped += 1;
+                continue;
+            };
+            match letter.content {
                 // An entry cannot be added without fields.
-                Some(Ok(letter)) if letter.entry.fields().len() > 0 => {
-                    *left -= 1;
-                    chosen.push(Chosen { id: entry.id(), letter });
-                }
-                Some(_) => report.unreadable += 1,
+                Ok(content) if !content.fields.is_empty() => match redrive.target(&content) {
+                    Some(to) => {
+                        *left -= 1;
+                        chosen.push(Chosen { id: letter.id, to: to.clone(), letter: content });
+                    }
+                    None => report.no_stream += 1,
+                },
+                Err(LetterError::NoHash) => walk.half_deleted.push(letter.id),
+                _ => report.unreadable += 1,
             }
         }
-        Ok((chosen, next))
+        Ok(chosen)
+    }
+
+    /// Deletes what is left of letters whose deletion was cut short: they were sent back, or purged, already.
+    async fn finish(&mut self, walk: &mut Walk) -> Result<(), Error> {
+        if !walk.half_deleted.is_empty() {
+            let ids = std::mem::take(&mut walk.half_deleted);
+            self.store.delete(&mut self.link, ids).await?;
+        }
+        Ok(())
     }
 
     async fn send_back(
@@ -228,28 +246,40 @@ impl DeadLetters {
     ) -> Result<(), Error> {
         let mut targets: BTreeMap<StreamKey, Vec<Chosen>> = BTreeMap::new();
         for chosen in chosen {
-            targets.entry(redrive.target(&chosen.letter).clone()).or_default().push(chosen);
+            targets.entry(chosen.to.clone()).or_default().push(chosen);
         }
         for (target, chosen) in targets {
-            let adds: Vec<_> = chosen.iter().map(|chosen| redrive.add(&chosen.letter)).collect();
+            let add = |chosen: &Chosen| XAdd {
+                no_make: !redrive.make_streams,
+                ..XAdd::new(target.clone(), chosen.letter.fields.clone())
+            };
+            let adds: Vec<_> = chosen.iter().map(add).collect();
             let added = self.run_at(&target, &adds).await?;
-            let (mut sent, mut ids, mut failed) = (Vec::new(), Vec::new(), None);
+            let (mut sent, mut ids, mut failed, mut refused) = (Vec::new(), Vec::new(), None, None);
             for (chosen, added) in chosen.iter().zip(added) {
                 match added {
                     Ok(Some(id)) => {
                         sent.push((&chosen.letter, &target, id));
-                        ids.push(chosen.id);
+                        ids.push(chosen.id.clone());
                     }
                     Ok(None) => report.no_stream += 1,
+                    // A stream that takes nothing must not hold up the letters of others.
+                    Err(error) if matches!(error.kind(), ErrorKind::WrongType | ErrorKind::NoPermission) => {
+                        report.refused += 1;
+                        refused = Some(error);
+                    }
                     Err(error) => failed = failed.or(Some(error)),
                 }
+            }
+            if let Some(error) = refused {
+                tracing::warn!(to = %target, %error, "dead letters were not taken back and stay");
             }
             // A trail that cannot be written, for example by an old permission, must not make letters go back twice.
             if let Err(error) = self.remember(&sent).await {
                 tracing::warn!(%error, "where dead letters went could not be written down");
             }
             let count = ids.len() as u64;
-            let deleted = self.delete(ids).await?;
+            let deleted = if ids.is_empty() { 0 } else { self.store.delete(&mut self.link, ids).await? };
             report.redriven += count;
             report.deleted_meanwhile += count.saturating_sub(deleted);
             if let Some(error) = failed {

@@ -2,10 +2,10 @@
 //!
 //! An entry that is sent back has its original fields and nothing else, or its handler would not know it again; so where
 //! it comes from cannot travel with it. It is written down beside the dead letters instead, on the stream
-//! `DEAD:redriven`: two fields of its own, then the header of the dead letter without the original fields.
+//! `DEAD:redriven`: two fields of its own, then what the letter tells but for the original fields.
 
 use bytes::Bytes;
-use stream_core::{DeadLetter, Entry, EntryId, StreamKey};
+use stream_core::{Entry, EntryId, LetterContent, StreamKey};
 use stream_redis::Error;
 use stream_redis::command::{Trim, XAdd, XRange};
 
@@ -24,8 +24,8 @@ pub struct Redriven {
     pub to: StreamKey,
     /// Its id there.
     pub id: EntryId,
-    /// The letter it was, without its fields; [`redriven`](DeadLetter::redriven) counts this time.
-    pub letter: DeadLetter,
+    /// The letter it was, without its fields; [`redriven`](LetterContent::redriven) counts this time.
+    pub letter: LetterContent,
 }
 
 impl DeadLetters {
@@ -40,7 +40,7 @@ impl DeadLetters {
     /// # let client = stream_testkit::MemoryServer::new().client();
     /// let mut dead = stream_maint::DeadLetters::new(&client, "orders:dead")?;
     /// for line in dead.trail(None, 100).await? {
-    ///     println!("{} is {} of {}, given up by {}", line.id, line.letter.entry.id(), line.letter.stream, line.letter.group);
+    ///     println!("{} is {:?} of {:?}, given up by {:?}", line.id, line.letter.id, line.letter.stream, line.letter.group);
     /// }
     /// # Ok(())
     /// # }
@@ -51,15 +51,15 @@ impl DeadLetters {
     /// Of the connection or the server.
     pub async fn trail(&mut self, after: Option<EntryId>, count: usize) -> Result<Vec<Redriven>, Error> {
         let Some(from) = after.map_or(Some(EntryId::ZERO), EntryId::successor) else { return Ok(Vec::new()) };
-        let key = trail_key(self.stream());
+        let key = trail_key(self.key());
         let entries = self.run_at(&key.clone(), &[XRange { key, from, to: EntryId::MAX, count }]).await?;
         let entries = entries.into_iter().next().transpose()?.unwrap_or_default();
         Ok(entries.iter().filter_map(line).collect())
     }
 
     /// Writes down what was sent back.
-    pub(super) async fn remember(&mut self, sent: &[(&DeadLetter, &StreamKey, EntryId)]) -> Result<(), Error> {
-        let key = trail_key(self.stream());
+    pub(super) async fn remember(&mut self, sent: &[(&LetterContent, &StreamKey, EntryId)]) -> Result<(), Error> {
+        let key = trail_key(self.key());
         let lines: Vec<_> = sent.iter().map(|(letter, to, id)| write(&key, letter, to, *id)).collect();
         self.run_at(&key, &lines).await?.into_iter().try_for_each(|line| line.map(drop))
     }
@@ -70,23 +70,21 @@ fn trail_key(dead: &StreamKey) -> StreamKey {
     StreamKey::new([dead.as_bytes(), b":redriven"].concat()).unwrap_or_else(|_| dead.clone())
 }
 
-fn write(key: &StreamKey, letter: &DeadLetter, to: &StreamKey, id: EntryId) -> XAdd {
-    let no_fields: [(&[u8], &[u8]); 0] = [];
-    let header = match Entry::new(letter.entry.id(), no_fields) {
-        Ok(entry) => DeadLetter { entry, redriven: letter.redriven.saturating_add(1), ..letter.clone() },
-        Err(_) => letter.clone(),
-    };
+fn write(key: &StreamKey, letter: &LetterContent, to: &StreamKey, id: EntryId) -> XAdd {
+    let mut provenance = letter.clone();
+    provenance.redriven = letter.redriven.saturating_add(1);
+    provenance.fields.clear();
     let mut fields = vec![
         (Bytes::from_static(b"to"), Bytes::copy_from_slice(to.as_bytes())),
         (Bytes::from_static(b"as"), Bytes::from(id.to_string())),
     ];
-    fields.extend(header.to_fields());
+    fields.extend(provenance.provenance());
     XAdd { trim: Some(Trim::about(REMEMBERED)), ..XAdd::new(key.clone(), fields) }
 }
 
 fn line(entry: &Entry) -> Option<Redriven> {
     let mut fields = entry.fields();
     let (Some((b"to", to)), Some((b"as", id))) = (fields.next(), fields.next()) else { return None };
-    let letter = DeadLetter::from_entry(&Entry::new(entry.id(), fields).ok()?).ok()?;
+    let letter = LetterContent::from_provenance(fields).ok()?;
     Some(Redriven { at: entry.id(), to: StreamKey::new(to).ok()?, id: EntryId::parse(id).ok()?, letter })
 }

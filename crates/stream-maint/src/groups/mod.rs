@@ -4,9 +4,13 @@
 //! read before and has not moved for long; and all of that is checked again in the same step as the removal. Destroying a
 //! group destroys its place in the stream, and nothing tells afterwards where that was.
 
+use std::future::Future;
+use std::time::Duration;
+
 use stream_core::{GroupAction, GroupName, GroupPolicy, GroupWatch, NameError, StreamKey};
 use stream_redis::{Client, Error, ErrorKind, Fenced};
 
+use crate::every::{CleanupTotals, Periodic, Schedule, run_every};
 use crate::link::Link;
 use crate::look::Look;
 
@@ -50,6 +54,7 @@ pub struct GroupCleaner {
     policy: GroupPolicy,
     watch: GroupWatch,
     fenced: Fenced,
+    schedule: Schedule,
 }
 
 /// What became of the groups of a stream.
@@ -71,10 +76,25 @@ impl GroupCleaner {
     /// # Errors
     /// [`ErrorKind::Config`] when the name is empty.
     pub fn new(client: &Client, stream: impl AsRef<[u8]>, policy: GroupPolicy) -> Result<Self, Error> {
-        let stream = StreamKey::new(stream).map_err(|error: NameError| {
-            Error::new(ErrorKind::Config, "the name of the stream is refused").with_source(error)
-        })?;
-        Ok(Self { link: Link::new(client, stream), policy, watch: GroupWatch::new(), fenced: Fenced::new() })
+        let config =
+            |error: NameError| Error::new(ErrorKind::Config, "the name of the stream is refused").with_source(error);
+        let stream = StreamKey::new(stream).map_err(config)?;
+        let schedule = Schedule::new(&stream, b":streamkeeper:groups").map_err(config)?;
+        let (watch, fenced) = (GroupWatch::new(), Fenced::new());
+        Ok(Self { link: Link::new(client, stream), policy, watch, fenced, schedule })
+    }
+
+    /// How often [`run_every`](Self::run_every) cleans up, counted over the whole fleet. 60 s by default; less than 1 s is
+    /// raised to that.
+    #[must_use]
+    pub fn every(mut self, period: Duration) -> Self {
+        self.schedule.set_period(period);
+        self
+    }
+
+    /// How often [`run_every`](Self::run_every) cleans up.
+    pub fn period(&self) -> Duration {
+        self.schedule.period()
     }
 
     /// What would become of each group now; nothing where there is no stream. Changes nothing on the server, and counts as
@@ -96,6 +116,54 @@ impl GroupCleaner {
     pub async fn run(&mut self) -> Result<GroupReport, Error> {
         let plan = self.plan().await?;
         self.carry_out(&plan).await
+    }
+
+    /// Cleans up unless somebody in the fleet has done so within the period; `None` then, but the groups are looked at, since
+    /// how long they have not changed is known only to who has watched them. The fleet agrees by a key that expires by itself,
+    /// `{STREAM}:streamkeeper:groups`; who may not write it cleans up anyway.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub async fn run_if_due(&mut self) -> Result<Option<GroupReport>, Error> {
+        if self.schedule.is_due(&mut self.link).await? {
+            return self.run().await.map(Some);
+        }
+        self.plan().await?;
+        Ok(None)
+    }
+
+    /// Cleans up now and once in each period until `shutdown` is done, which ends it at once. `observe` gets the result of
+    /// each try. A failure is logged once, until something works again, and never ends this.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// # let shutdown = std::future::ready(());
+    /// use std::time::Duration;
+    /// use stream_core::{GroupPolicy, NamePattern};
+    /// let policy = GroupPolicy::new(NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// let mut cleaner = stream_maint::GroupCleaner::new(&client, "events", policy)?;
+    /// let totals = cleaner.run_every(shutdown, |_| {}).await;
+    /// println!("{} groups were removed", totals.removed);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub async fn run_every<S: Future>(
+        &mut self,
+        shutdown: S,
+        mut observe: impl FnMut(&Result<Option<GroupReport>, Error>),
+    ) -> CleanupTotals {
+        let mut totals = CleanupTotals::default();
+        let failures = run_every(self, shutdown, |result| {
+            if let Ok(Some(report)) = result {
+                totals.runs += 1;
+                totals.removed += report.removed.len() as u64;
+            }
+            observe(result);
+        });
+        totals.failures = failures.await;
+        totals
     }
 
     /// Carries out a plan that was made before. That it is old does no harm: each removal checks that nobody reads the
@@ -124,5 +192,22 @@ impl GroupCleaner {
             }
         }
         Ok(report)
+    }
+}
+
+impl Periodic for GroupCleaner {
+    type Report = Option<GroupReport>;
+    const TASK: &'static str = "the clean-up of groups";
+
+    fn stream(&self) -> &StreamKey {
+        self.link.key()
+    }
+
+    fn period(&self) -> Duration {
+        self.schedule.period()
+    }
+
+    fn once(&mut self) -> impl Future<Output = Result<Self::Report, Error>> + Send {
+        self.run_if_due()
     }
 }

@@ -6,11 +6,8 @@ use stream_core::{GroupName, GroupWatch, NameError, StreamKey, TrimPolicy};
 use stream_redis::{Client, Error, ErrorKind};
 
 use super::{Readers, Trimmer};
+use crate::every::Schedule;
 use crate::link::Link;
-
-const DEFAULT_EVERY: Duration = Duration::from_mins(1);
-/// What shorter pacing is raised to.
-const LEAST_EVERY: Duration = Duration::from_secs(1);
 
 /// Describes a [`Trimmer`]; made by [`Trimmer::builder`].
 ///
@@ -40,7 +37,7 @@ pub struct TrimmerBuilder {
     stream: Option<Result<StreamKey, NameError>>,
     policy: TrimPolicy,
     awaited: Vec<Result<GroupName, NameError>>,
-    every: Duration,
+    every: Option<Duration>,
     lease: Lease,
 }
 
@@ -58,7 +55,7 @@ impl TrimmerBuilder {
             stream: None,
             policy: TrimPolicy::new(),
             awaited: Vec::new(),
-            every: DEFAULT_EVERY,
+            every: None,
             lease: Lease::Default,
         }
     }
@@ -85,7 +82,7 @@ impl TrimmerBuilder {
     /// How often [`Trimmer::run_every`] trims, counted over the whole fleet. 60 s by default; less than 1 s is raised to
     /// that. Long pauses cost memory on the server, short ones a handful of commands and two for each group.
     pub fn trim_every(mut self, every: Duration) -> Self {
-        self.every = every.max(LEAST_EVERY);
+        self.every = Some(every);
         self
     }
 
@@ -115,18 +112,21 @@ impl TrimmerBuilder {
         self.policy
             .check()
             .map_err(|error| Error::new(ErrorKind::Config, "the trim policy is refused").with_source(error))?;
-        let lease = match self.lease {
-            Lease::Default => Some(beside(&stream, ":streamkeeper:trim").map_err(config)?),
-            Lease::Key(key) => Some(key.map_err(config)?),
-            Lease::None => None,
-        };
+        let mut schedule = Schedule::new(&stream, b":streamkeeper:trim").map_err(config)?;
+        match self.lease {
+            Lease::Default => {}
+            Lease::Key(key) => schedule.set_lease(Some(key.map_err(config)?)),
+            Lease::None => schedule.set_lease(None),
+        }
+        if let Some(every) = self.every {
+            schedule.set_period(every);
+        }
         Ok(Trimmer {
             link: Link::new(&self.client, stream),
             policy: self.policy,
             awaited: self.awaited.into_iter().collect::<Result<_, _>>().map_err(config)?,
             readers: Readers::default(),
-            every: self.every,
-            lease,
+            schedule,
             watch: GroupWatch::new(),
         })
     }
@@ -136,27 +136,9 @@ fn config(error: NameError) -> Error {
     Error::new(ErrorKind::Config, "a name given to the trimmer is refused").with_source(error)
 }
 
-/// A key in the same slot as `stream`.
-fn beside(stream: &StreamKey, suffix: &str) -> Result<StreamKey, NameError> {
-    let name = stream.as_bytes();
-    let parts: [&[u8]; 4] =
-        if name.contains(&b'{') { [name, suffix.as_bytes(), b"", b""] } else { [b"{", name, b"}", suffix.as_bytes()] };
-    StreamKey::new(parts.concat())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_lease_lies_in_the_slot_of_its_stream() {
-        let check = |stream: &str, expected: &str| {
-            let key = beside(&StreamKey::new(stream).unwrap(), ":x").unwrap();
-            assert_eq!(key.to_string(), expected);
-        };
-        check("orders", "{orders}:x");
-        check("{shop}orders", "{shop}orders:x");
-    }
 
     #[test]
     fn what_makes_no_sense_is_refused() {

@@ -1,15 +1,13 @@
-//! Trimming for as long as a process lives: one of the fleet at a time, paced, and quiet about lasting trouble.
-//!
-//! The lease is a key that is set if it is not there and expires before the next run is due. It is never deleted: that it
-//! lives on is what keeps the others from trimming again within the same period. Nobody waits for it, a holder that dies
-//! leaves nothing to clean up, and two holders at the same time would only do the same work twice.
+//! Trimming for as long as a process lives.
 
 use std::future::Future;
 use std::time::Duration;
 
-use stream_redis::{Error, ErrorKind, Request, Value};
+use stream_core::StreamKey;
+use stream_redis::Error;
 
 use super::{TrimTotals, Trimmed, Trimmer};
+use crate::every::{Periodic, run_every};
 
 impl Trimmer {
     /// Trims unless somebody in the fleet has done so within the period (see
@@ -37,7 +35,7 @@ impl Trimmer {
     /// Those of [`run`](Self::run). Where the lease key cannot be written (not allowed, or the server's memory is full,
     /// when trimming is what helps), it trims without.
     pub async fn run_if_due(&mut self) -> Result<Trimmed, Error> {
-        if self.due().await? {
+        if self.schedule.is_due(&mut self.link).await? {
             return self.run().await;
         }
         if self.policy.needs_watch() {
@@ -73,60 +71,31 @@ impl Trimmer {
         mut observe: impl FnMut(&Result<Trimmed, Error>),
     ) -> TrimTotals {
         let mut totals = TrimTotals::default();
-        let forever = async {
-            let mut known: Option<ErrorKind> = None;
-            loop {
-                let result = self.run_if_due().await;
-                match &result {
-                    Ok(trimmed) => {
-                        known = None;
-                        if let Trimmed::Stream(report) = trimmed {
-                            totals.runs += 1;
-                            totals.removed += report.removed;
-                        }
-                    }
-                    Err(error) => {
-                        totals.failures += 1;
-                        if known.replace(error.kind()) != Some(error.kind()) {
-                            tracing::warn!(stream = %self.stream(), %error, "trimming failed; it is tried again every period");
-                        }
-                    }
-                }
-                observe(&result);
-                tokio::time::sleep(self.every).await;
+        let failures = run_every(self, shutdown, |result| {
+            if let Ok(Trimmed::Stream(report)) = result {
+                totals.runs += 1;
+                totals.removed += report.removed;
             }
-        };
-        tokio::select! {
-            biased;
-            _ = shutdown => {}
-            () = forever => {}
-        }
+            observe(result);
+        });
+        totals.failures = failures.await;
         totals
-    }
-
-    /// Whether this process is the one to trim now.
-    async fn due(&mut self) -> Result<bool, Error> {
-        let Some(key) = &self.lease else { return Ok(true) };
-        let request = Request::new("SET").key(key).arg("1").arg("NX").arg("PX").int(lifetime(self.every));
-        let Some(reply) = self.link.send(&[request]).await?.pop() else { return Ok(true) };
-        match reply {
-            Ok(Value::Nil) => Ok(false),
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NoPermission => {
-                tracing::warn!(
-                    %error,
-                    "the fleet cannot agree on who trims, so each of its members does; allow SET on the lease key"
-                );
-                self.lease = None;
-                Ok(true)
-            }
-            Err(error) if error.code() == Some("OOM") => Ok(true),
-            Err(error) => Err(error),
-        }
     }
 }
 
-/// Milliseconds that the lease lives: a little less than the period, so that its holder is not late by a whole one.
-fn lifetime(every: Duration) -> u64 {
-    u64::try_from(every.as_millis() / 10 * 9).unwrap_or(u64::MAX).clamp(1, 1 << 53)
+impl Periodic for Trimmer {
+    type Report = Trimmed;
+    const TASK: &'static str = "trimming";
+
+    fn stream(&self) -> &StreamKey {
+        self.link.key()
+    }
+
+    fn period(&self) -> Duration {
+        self.schedule.period()
+    }
+
+    fn once(&mut self) -> impl Future<Output = Result<Trimmed, Error>> + Send {
+        self.run_if_due()
+    }
 }

@@ -21,6 +21,7 @@ pub use builder::TrimmerBuilder;
 pub use readers::Readers;
 pub use report::{Exclusion, TrimReport, TrimTotals, Trimmed};
 
+use crate::every::Schedule;
 use crate::link::Link;
 use crate::look::{Look, mind_consumers};
 
@@ -55,8 +56,7 @@ pub struct Trimmer {
     policy: TrimPolicy,
     awaited: Vec<GroupName>,
     readers: Readers,
-    every: Duration,
-    lease: Option<StreamKey>,
+    schedule: Schedule,
     watch: GroupWatch,
 }
 
@@ -77,8 +77,8 @@ impl Trimmer {
     }
 
     /// How often [`run_every`](Self::run_every) trims.
-    pub fn every(&self) -> Duration {
-        self.every
+    pub fn period(&self) -> Duration {
+        self.schedule.period()
     }
 
     /// What the policy is applied to: the stream and its groups as the server shows them now, and the groups that are

@@ -1,17 +1,18 @@
 //! Random histories of a stream, and a trimmer among them: no entry that a group has not finished is ever gone, and what
 //! all have finished is gone after the next trim.
 //!
-//! What a group has not finished is counted here, from what the test itself did, and not read back from the server. To
-//! show that the property can fail, three wrong floors are put in the trimmer's place: each must break it.
+//! What a group has not finished is counted here, from what the test itself did, and not read back from the server. Most
+//! histories are played on the in-memory server, some on each real one. To show that the property can fail, three wrong
+//! floors are put in the trimmer's place: each must break it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stream_core::{EntryId, StreamState, TrimPolicy};
 use stream_maint::Trimmer;
-use stream_redis::Value;
-use stream_testkit::MemoryServer;
+use stream_redis::{Client, Value};
 use stream_testkit::memory::Profile;
+use stream_testkit::{Cli, MemoryServer, RealServer, ServerOptions, matrix};
 
 const STEPS: usize = 60;
 const GROUPS: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -33,8 +34,14 @@ struct Known {
     unfinished: BTreeSet<EntryId>,
 }
 
+/// Where a history is played.
+enum Stage {
+    Memory(MemoryServer),
+    Real(Box<Cli>),
+}
+
 struct History {
-    server: MemoryServer,
+    server: Stage,
     trimmer: Trimmer,
     random: fastrand::Rng,
     /// Entries that were added and neither deleted nor trimmed with everybody's consent.
@@ -44,13 +51,17 @@ struct History {
 }
 
 impl History {
-    fn new(seed: u64) -> Self {
+    /// On the in-memory server, in one of its profiles.
+    fn in_memory(seed: u64) -> Self {
         let profiles = [Profile::Redis62, Profile::Redis70, Profile::Redis72Plus, Profile::Redis80Plus];
         let server = MemoryServer::with_profile(profiles[seed as usize % profiles.len()]);
-        let trimmer = Trimmer::builder(&server.client()).stream("s").build().unwrap();
+        Self::new(seed, &server.client(), Stage::Memory(server))
+    }
+
+    fn new(seed: u64, client: &Client, server: Stage) -> Self {
         Self {
             server,
-            trimmer,
+            trimmer: Trimmer::builder(client).stream("s").build().unwrap(),
             random: fastrand::Rng::with_seed(seed),
             entries: BTreeSet::new(),
             groups: Default::default(),
@@ -58,8 +69,22 @@ impl History {
         }
     }
 
-    fn command(&self, words: &str) -> Value {
-        self.server.command(words.split(' ')).unwrap_or_else(|error| panic!("{words}: {error}"))
+    async fn command(&mut self, words: &str) -> Value {
+        let words: Vec<&str> = words.split(' ').collect();
+        match &mut self.server {
+            Stage::Memory(server) => server.command(&words).unwrap_or_else(|error| panic!("{words:?}: {error}")),
+            Stage::Real(server) => server.command(&words).await.unwrap_or_else(|error| panic!("{words:?}: {error}")),
+        }
+    }
+
+    /// The ids in the first column of a reply.
+    async fn ids(&mut self, words: &str) -> Vec<EntryId> {
+        let Value::Array(rows) = self.command(words).await else { panic!("{words}: no rows") };
+        let first = |row: &Value| {
+            let Value::Array(row) = row else { panic!("{words}: {row:?}") };
+            EntryId::parse(row[0].as_bytes().unwrap()).unwrap()
+        };
+        rows.iter().map(first).collect()
     }
 
     fn some_entry(&mut self) -> Option<EntryId> {
@@ -70,29 +95,29 @@ impl History {
     async fn step(&mut self, floor: Floor) -> Result<(), String> {
         let at = self.random.usize(..GROUPS.len());
         match self.random.u8(..20) {
-            0..6 => self.add(),
-            6 => self.create(at),
-            7..11 => self.read(at),
-            11..15 => self.acknowledge(at),
-            15 => self.claim(at),
-            16 => self.delete(),
-            17 if self.random.u8(..8) == 0 => self.destroy(at),
+            0..6 => self.add().await,
+            6 => self.create(at).await,
+            7..11 => self.read(at).await,
+            11..15 => self.acknowledge(at).await,
+            15 => self.claim(at).await,
+            16 => self.delete().await,
+            17 if self.random.u8(..8) == 0 => self.destroy(at).await,
             18 | 19 => return self.trim(floor).await,
             _ => {}
         }
         Ok(())
     }
 
-    fn add(&mut self) {
+    async fn add(&mut self) {
         // Sequence numbers of one and of two digits in the same millisecond, and milliseconds likewise.
         let ms = self.last.ms() + u64::from(self.random.u8(..4) == 0);
         let seq = if ms == self.last.ms() { self.last.seq() + self.random.u64(1..6) } else { self.random.u64(..12) };
         self.last = EntryId::new(ms.max(8), seq);
-        self.command(&format!("XADD s {} f v", self.last));
+        self.command(&format!("XADD s {} f v", self.last)).await;
         self.entries.insert(self.last);
     }
 
-    fn create(&mut self, at: usize) {
+    async fn create(&mut self, at: usize) {
         let middle = self.some_entry();
         if self.groups[at].is_some() || self.last == EntryId::ZERO {
             return;
@@ -102,46 +127,46 @@ impl History {
             1 => self.last,
             _ => middle.unwrap_or(EntryId::ZERO),
         };
-        self.command(&format!("XGROUP CREATE s {} {position}", GROUPS[at]));
+        self.command(&format!("XGROUP CREATE s {} {position}", GROUPS[at])).await;
         self.groups[at] = Some(Known { position, unfinished: BTreeSet::new() });
     }
 
-    fn read(&mut self, at: usize) {
+    async fn read(&mut self, at: usize) {
         let (count, consumer) = (self.random.usize(1..5), self.random.choice(CONSUMERS).unwrap_or("x"));
         let Some(known) = &mut self.groups[at] else { return };
         let given: Vec<_> = self.entries.iter().copied().filter(|id| *id > known.position).take(count).collect();
         known.position = given.last().copied().unwrap_or(known.position);
         known.unfinished.extend(&given);
-        self.command(&format!("XREADGROUP GROUP {} {consumer} COUNT {count} STREAMS s >", GROUPS[at]));
+        self.command(&format!("XREADGROUP GROUP {} {consumer} COUNT {count} STREAMS s >", GROUPS[at])).await;
     }
 
-    fn acknowledge(&mut self, at: usize) {
+    async fn acknowledge(&mut self, at: usize) {
         let Some(known) = &mut self.groups[at] else { return };
         let done: Vec<_> = known.unfinished.iter().copied().filter(|_| self.random.u8(..3) > 0).collect();
+        known.unfinished.retain(|id| !done.contains(id));
         for id in done {
-            known.unfinished.remove(&id);
-            self.server.command(["XACK", "s", GROUPS[at], &id.to_string()]).unwrap();
+            self.command(&format!("XACK s {} {id}", GROUPS[at])).await;
         }
     }
 
     /// A consumer is dead, and another one takes over what it held.
-    fn claim(&mut self, at: usize) {
+    async fn claim(&mut self, at: usize) {
         let consumer = self.random.choice(CONSUMERS).unwrap_or("x");
         if self.groups[at].is_some() {
-            self.command(&format!("XAUTOCLAIM s {} {consumer} 0 0 COUNT 3", GROUPS[at]));
+            self.command(&format!("XAUTOCLAIM s {} {consumer} 0 0 COUNT 3", GROUPS[at])).await;
         }
     }
 
-    fn delete(&mut self) {
+    async fn delete(&mut self) {
         if let Some(id) = self.some_entry() {
-            self.command(&format!("XDEL s {id}"));
+            self.command(&format!("XDEL s {id}")).await;
             self.entries.remove(&id);
         }
     }
 
-    fn destroy(&mut self, at: usize) {
+    async fn destroy(&mut self, at: usize) {
         if self.groups[at].take().is_some() {
-            self.command(&format!("XGROUP DESTROY s {}", GROUPS[at]));
+            self.command(&format!("XGROUP DESTROY s {}", GROUPS[at])).await;
         }
     }
 
@@ -151,11 +176,11 @@ impl History {
             Floor::Mutant(floor) => {
                 let state = self.trimmer.state().await.unwrap();
                 if let Some(floor) = state.as_ref().and_then(floor) {
-                    self.command(&format!("XTRIM s MINID = {floor}"));
+                    self.command(&format!("XTRIM s MINID = {floor}")).await;
                 }
             }
         }
-        let left: BTreeSet<_> = self.server.entries("s").iter().map(stream_core::Entry::id).collect();
+        let left: BTreeSet<_> = self.ids("XRANGE s - +").await.into_iter().collect();
         for (name, known) in GROUPS.iter().zip(&self.groups) {
             let Some(known) = known else { continue };
             let needed = |id: &&EntryId| **id > known.position || known.unfinished.contains(*id);
@@ -164,44 +189,49 @@ impl History {
             }
         }
         self.entries = left;
-        self.nothing_finished_is_left()
+        self.nothing_finished_is_left().await
     }
 
     /// The first entry that is left is one that somebody needs, or the last one; one that was deleted while it was pending
     /// still holds its place.
-    fn nothing_finished_is_left(&self) -> Result<(), String> {
-        let Some(first) = self.entries.first() else { return Ok(()) };
-        let needs = |(name, known): (&&str, &Option<Known>)| {
-            let known = known.as_ref()?;
-            let pending = self.server.pending("s", name).first().map(|row| row.0);
-            Some(pending.into_iter().chain(known.position.successor()).min().unwrap_or(EntryId::ZERO))
-        };
-        match GROUPS.iter().zip(&self.groups).filter_map(needs).min() {
-            Some(floor) if floor.min(self.last) > *first => Err(format!("{first} is left and nobody needs it")),
+    async fn nothing_finished_is_left(&mut self) -> Result<(), String> {
+        let Some(&first) = self.entries.first() else { return Ok(()) };
+        let mut floor: Option<EntryId> = None;
+        for (at, name) in GROUPS.iter().enumerate() {
+            let Some(position) = self.groups[at].as_ref().map(|known| known.position) else { continue };
+            let pending = self.ids(&format!("XPENDING s {name} - + 1")).await;
+            let need = pending.into_iter().chain(position.successor()).min().unwrap_or(EntryId::ZERO);
+            floor = Some(floor.map_or(need, |floor| floor.min(need)));
+        }
+        match floor {
+            Some(floor) if floor.min(self.last) > first => Err(format!("{first} is left and nobody needs it")),
             _ => Ok(()),
         }
     }
 }
 
-async fn play(seed: u64, floor: Floor) -> Result<(), String> {
-    let mut history = History::new(seed);
+async fn play(mut history: History, seed: u64, floor: Floor) -> Result<(), String> {
     for step in 0..STEPS {
         history.step(floor).await.map_err(|why| format!("seed {seed}, step {step}: {why}"))?;
     }
     history.trim(floor).await.map_err(|why| format!("seed {seed}, at the end: {why}"))
 }
 
+const RUNS: u64 = 10_000;
+/// So many of them on each real server.
+const REAL: u64 = 100;
+
 #[test]
 fn no_history_loses_an_entry_or_keeps_a_finished_one() {
-    const RUNS: u64 = 10_000;
-    let next = AtomicU64::new(0);
+    let next = AtomicU64::new(matrix::all().len() as u64 * REAL);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
                     while let seed @ ..RUNS = next.fetch_add(1, Ordering::Relaxed) {
-                        play(seed, Floor::Ours).await.unwrap_or_else(|why| panic!("{why}"));
+                        let history = History::in_memory(seed);
+                        play(history, seed, Floor::Ours).await.unwrap_or_else(|why| panic!("{why}"));
                     }
                 });
             });
@@ -209,10 +239,34 @@ fn no_history_loses_an_entry_or_keeps_a_finished_one() {
     });
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn no_history_on_a_real_server_loses_an_entry_or_keeps_a_finished_one() {
+    let mut tasks = tokio::task::JoinSet::new();
+    for (number, binary) in matrix::all().into_iter().enumerate() {
+        tasks.spawn(async move {
+            let server = RealServer::start(&binary, &ServerOptions::default()).await.unwrap();
+            if server.is_external() {
+                eprintln!("SKIPPED on the server of REDIS_URL: it may hold other people's keys");
+                return;
+            }
+            let client = Client::open(&server.url()).unwrap();
+            for seed in number as u64 * REAL..(number as u64 + 1) * REAL {
+                let mut cli = server.connect().await.unwrap();
+                cli.command(&["FLUSHALL"]).await.unwrap();
+                let history = History::new(seed, &client, Stage::Real(Box::new(cli)));
+                play(history, seed, Floor::Ours).await.unwrap_or_else(|why| panic!("{}: {why}", server.name()));
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+}
+
 /// The wrong floor loses an entry in one of the first histories.
 async fn check_caught(mutant: fn(&StreamState) -> Option<EntryId>) {
     for seed in 0..1000 {
-        if let Err(why) = play(seed, Floor::Mutant(mutant)).await {
+        if let Err(why) = play(History::in_memory(seed), seed, Floor::Mutant(mutant)).await {
             assert!(why.contains("has lost"), "{why}");
             return;
         }

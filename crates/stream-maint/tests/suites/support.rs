@@ -58,7 +58,7 @@ impl Server {
     }
 }
 
-/// Runs `test` on the in-memory server in each of its profiles, and on each real server.
+/// Runs `test` on the in-memory server in each of its profiles, and on each real server over both protocols.
 pub(crate) async fn on_each(test: impl AsyncFn(&Server)) {
     for profile in [Profile::Redis62, Profile::Redis70, Profile::Redis72Plus, Profile::Redis80Plus] {
         let server = MemoryServer::with_profile(profile);
@@ -72,8 +72,15 @@ pub(crate) async fn on_each(test: impl AsyncFn(&Server)) {
             eprintln!("not run on the server of REDIS_URL: it may hold other people's keys");
             continue;
         }
-        let client = Client::open(&server.url()).unwrap();
-        test(&Server { name: server.name().to_owned(), client, kind: Kind::Real(Box::new(server)) }).await;
+        let kind = Kind::Real(Box::new(server));
+        let mut server = Server { name: String::new(), client: MemoryServer::new().client(), kind };
+        for protocol in ["resp3", "resp2"] {
+            let Kind::Real(real) = &server.kind else { unreachable!() };
+            server.client = Client::open(&format!("{}?protocol={protocol}", real.url())).unwrap();
+            server.name = format!("{} over {protocol}", real.name());
+            server.ok("FLUSHALL").await;
+            test(&server).await;
+        }
     }
 }
 

@@ -106,6 +106,33 @@ impl Command for XGroupCreateConsumer {
     }
 }
 
+/// A read of the own pending list behind its end. It gives nothing and changes no entry, but shows, also before Redis 7.2,
+/// where reads that give nothing do not count, that the consumer is alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TouchConsumer {
+    /// The stream.
+    pub key: StreamKey,
+    /// The group.
+    pub group: GroupName,
+    /// The consumer.
+    pub consumer: ConsumerName,
+}
+
+impl Command for TouchConsumer {
+    type Reply = ();
+
+    fn request(&self) -> Request {
+        // The greatest id itself stands for new entries.
+        let end = EntryId::new(u64::MAX, u64::MAX - 1);
+        let request = Request::new("XREADGROUP").arg("GROUP").arg(&self.group).arg(&self.consumer);
+        request.arg("COUNT").int(1).arg("STREAMS").key(&self.key).id(end)
+    }
+
+    fn decode(&self, _: Value) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 /// `XGROUP DELCONSUMER`: the number of pending entries that were **destroyed** with it. Nobody gets them again: use
 /// [`Fenced::remove_consumer`](crate::Fenced::remove_consumer), which keeps a consumer that holds any.
 #[derive(Debug, Clone, PartialEq, Eq)]

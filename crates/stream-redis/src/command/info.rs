@@ -138,6 +138,8 @@ pub struct ConsumerInfo {
     pub idle: Duration,
     /// Since the last delivery, `None` where it never had one or the server (before Redis 7.2) does not say.
     pub inactive: Option<Duration>,
+    /// Whether the server counts reads that bring nothing as a sign of life (Redis 7.2 and later); then it has `inactive`.
+    pub polls_count: bool,
 }
 
 impl Command for XInfoConsumers {
@@ -158,6 +160,7 @@ impl Command for XInfoConsumers {
             let inactive = info.get("inactive").map(decode::int).transpose()?;
             consumers.push(ConsumerInfo {
                 name,
+                polls_count: inactive.is_some(),
                 pending: decode::count(info.need("pending")?)?,
                 idle: Duration::from_millis(decode::count(info.need("idle")?)?),
                 inactive: inactive.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
@@ -270,6 +273,7 @@ mod tests {
                 assert_eq!(
                     got,
                     [ConsumerInfo {
+                        polls_count: inactive.is_some(),
                         name: consumer("c"),
                         pending: 1,
                         idle: Duration::from_millis(1500),

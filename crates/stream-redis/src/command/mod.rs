@@ -7,6 +7,7 @@
 mod acknowledge;
 mod add;
 mod claim;
+mod collection;
 pub(crate) mod decode;
 mod group;
 mod info;
@@ -19,7 +20,8 @@ mod trim;
 pub use acknowledge::XAck;
 pub use add::XAdd;
 pub use claim::{AutoClaimed, Claimed, XAutoClaim, XClaim};
-pub use group::{XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XGroupSetId};
+pub use collection::{Del, HGet, HGetAll, SCard, SIsMember, SRem, SScan};
+pub use group::{TouchConsumer, XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XGroupSetId};
 pub use info::{ConsumerInfo, GroupInfo, StreamInfo, XInfoConsumers, XInfoGroups, XInfoStream};
 pub use key::{Exists, KeyType, Ping, Time};
 pub use pending::{PendingEntry, PendingSummary, XPending, XPendingSummary};

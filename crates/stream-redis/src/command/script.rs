@@ -1,6 +1,6 @@
 //! The Lua scripts that make a check of ownership and what follows from it one atomic step.
 //!
-//! What must stay true: all keys are declared (`KEYS[1]` is the stream, and only [`Script::dead_letter`] has a second),
+//! What must stay true: all keys are declared (`KEYS[1]` is the stream, and only those of dead letters have more),
 //! every command inside is one of Redis 6.2, and an error of a command inside arrives under its own code. An in-memory
 //! server recognises the scripts by [`Script::by_sha`] and [`Script::by_source`] and runs a version of its own.
 
@@ -64,6 +64,11 @@ scripts! {
     /// `group last-delivered-id`: destroys the group if it has no consumers, nothing pending and was delivered this id
     /// last; returns 1 where it was destroyed, else 0.
     6 destroy_group,
+    /// `group consumer id (name value)…` with the set of dead letters and the letter's own hash as second and third key:
+    /// returns 1 where the letter was written, 0 where the entry is lost.
+    7 dead_letter_hash,
+    /// `group consumer id…`: like `acknowledge`, and deletes the entries if the stream has no other group.
+    8 acknowledge_delete,
 }
 
 impl Script {
@@ -144,7 +149,7 @@ mod tests {
 
     #[test]
     fn scripts_are_found_by_sha_and_by_source() {
-        assert_eq!(Script::all().len(), 7);
+        assert_eq!(Script::all().len(), 9);
         for script in Script::all() {
             assert!(std::ptr::eq(Script::by_sha(script.sha()).unwrap(), script));
             assert!(std::ptr::eq(Script::by_sha(script.sha().to_uppercase()).unwrap(), script));
@@ -178,9 +183,21 @@ mod tests {
             Script::dead_letter(),
             Script::remove_consumer(),
             Script::destroy_group(),
+            Script::dead_letter_hash(),
+            Script::acknowledge_delete(),
         ];
         let names = all.map(Script::name);
-        let expected = ["renew", "hand_back", "take", "acknowledge", "dead_letter", "remove_consumer", "destroy_group"];
+        let expected = [
+            "renew",
+            "hand_back",
+            "take",
+            "acknowledge",
+            "dead_letter",
+            "remove_consumer",
+            "destroy_group",
+            "dead_letter_hash",
+            "acknowledge_delete",
+        ];
         assert_eq!(names, expected);
     }
 }

@@ -128,6 +128,22 @@ pub(super) async fn dead_letter(
     Ok(letter)
 }
 
+pub(super) async fn dead_letter_hash(
+    connection: &dyn Connection,
+    owner: &Owner,
+    id: EntryId,
+    writes: &[Request],
+) -> Result<bool, Error> {
+    if owned(connection, owner, [id], Duration::MAX).await?.is_empty() {
+        return Ok(false);
+    }
+    for (request, reply) in writes.iter().zip(connection.send(writes).await?) {
+        reply.map_err(|error| Error::from_server(error).at(request.command(), request.stream()))?;
+    }
+    run(connection, &ack(owner, vec![id])).await?;
+    Ok(true)
+}
+
 fn fresh(lease: Duration) -> Duration {
     lease / 3 * 2
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use stream_core::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
-use stream_redis::command::{PendingEntry, Script, XAutoClaim, XLen, XPending, XRange, run};
+use stream_redis::command::{HGetAll, PendingEntry, SCard, SScan, Script, XAutoClaim, XLen, XPending, XRange, run};
 use stream_redis::{Connection, ErrorKind, Fenced, Owner, Taken, Value};
 use stream_testkit::{RealServer, ServerOptions, eventually};
 
@@ -225,6 +225,45 @@ async fn a_dead_letter_is_written_before_the_entry_is_acknowledged() {
         ok(server, "SET word x").await;
         let word = StreamKey::new("word").unwrap();
         let error = fenced.dead_letter(wire, &owner("a"), id(3), &word, None, &fields).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert_eq!(held(wire, 3).await, Some(by("a", 1)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_in_a_hash_is_named_in_the_set_and_written_before_the_acknowledgement() {
+    both_ways(async |server, wire, fenced| {
+        ok(server, "DEL dlq").await;
+        deliver(server, 3, "a").await;
+        age(server, "b", &[2], 0).await;
+        let letter = |ms| stream_core::DeadLetter {
+            entry: Entry::new(id(ms), [("data", &b"\xff"[..]), ("data", b"twice")]).unwrap(),
+            stream: owner("a").key,
+            group: owner("a").group,
+            consumer: owner("a").consumer,
+            attempts: 4,
+            reason: stream_core::DeadReason::OwnerDied,
+            dead_at_ms: 7,
+            redriven: 0,
+        };
+        let (set, first) = (StreamKey::new("dlq").unwrap(), letter(1));
+        assert!(fenced.dead_letter_hash(wire, &owner("a"), &set, &first).await.unwrap());
+        assert_eq!(held(wire, 1).await, None);
+        let scan = SScan { key: set.clone(), cursor: Bytes::from("0"), count: 10 };
+        let (_, names) = run(wire, &scan).await.unwrap();
+        assert_eq!((names.len(), names[0].len()), (1, "dlq:".len() + 32));
+        let fields = run(wire, &HGetAll { key: StreamKey::new(&names[0]).unwrap() }).await.unwrap();
+        let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
+        assert_eq!(stream_core::LetterContent::from_hash(fields), Ok(first.clone().into()));
+
+        assert!(!fenced.dead_letter_hash(wire, &owner("a"), &set, &letter(2)).await.unwrap());
+        assert_eq!(run(wire, &SCard { key: set.clone() }).await.unwrap(), 1);
+        assert_eq!(held(wire, 2).await, Some(by("b", 1)));
+
+        ok(server, "SET word x").await;
+        let word = StreamKey::new("word").unwrap();
+        let error = fenced.dead_letter_hash(wire, &owner("a"), &word, &letter(3)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         assert_eq!(held(wire, 3).await, Some(by("a", 1)));
     })

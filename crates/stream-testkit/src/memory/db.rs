@@ -28,6 +28,8 @@ pub(super) struct Db {
 pub(super) enum Object {
     Stream(Stream),
     Text(Text),
+    Hash(BTreeMap<Bytes, Bytes>),
+    Set(BTreeSet<Bytes>),
 }
 
 /// A plain string.
@@ -68,7 +70,7 @@ impl Db {
         match self.keys.get(key) {
             None => Ok(None),
             Some(Object::Stream(stream)) => Ok(Some(stream)),
-            Some(Object::Text(_)) => Err(wrong_type()),
+            Some(_) => Err(wrong_type()),
         }
     }
 
@@ -76,7 +78,7 @@ impl Db {
         match self.keys.get_mut(key) {
             None => Ok(None),
             Some(Object::Stream(stream)) => Ok(Some(stream)),
-            Some(Object::Text(_)) => Err(wrong_type()),
+            Some(_) => Err(wrong_type()),
         }
     }
 

@@ -260,11 +260,14 @@ fn scripts() -> impl Strategy<Value = Vec<String>> {
         .prop_map(|(id, max_len)| [vec![id, max_len.to_owned()], split("f v n 17")].concat());
     let call = prop_oneof![
         2 => ids.clone().prop_map(|ids| ("renew 1 KEY", ids)),
-        2 => ids.prop_map(|ids| ("acknowledge 1 KEY", ids)),
+        2 => ids.clone().prop_map(|ids| ("acknowledge 1 KEY", ids)),
+        2 => ids.prop_map(|ids| ("acknowledge_delete 1 KEY", ids)),
         2 => pairs.clone().prop_map(|pairs| ("hand_back 1 KEY", [vec!["3600000".to_owned()], pairs].concat())),
         3 => (select(vec!["0", "1"]), pairs)
             .prop_map(|(bodies, pairs)| ("take 1 KEY", [vec![bodies.to_owned()], pairs].concat())),
         2 => letter.prop_map(|args| ("dead_letter 2 KEY DEAD", args)),
+        2 => some_id().prop_map(|id| ("dead_letter_hash 3 KEY dlq dlq:1", [vec![id], split("f v n 17")].concat())),
+        1 => Just(("dead_letter_hash 3 KEY DEAD DEAD", split("1-0 f v"))),
         2 => Just(("remove_consumer 1 KEY", Vec::new())),
         2 => some_id().prop_map(|id| (DESTROY, vec![id])),
         1 => Just(("dead_letter 2 KEY DEAD", split("1-0 0"))),

@@ -119,7 +119,7 @@ impl HostBuilder {
 
     /// Adds a trimmer, which trims as often as it was built to, once in the whole fleet.
     pub fn trim(self, name: impl Into<String>, trimmer: Trimmer) -> Self {
-        let every = trimmer.every();
+        let every = trimmer.period();
         let trimmer = Arc::new(Mutex::new(trimmer));
         self.schedule(name.into(), every, move || {
             let trimmer = Arc::clone(&trimmer);
@@ -127,21 +127,23 @@ impl HostBuilder {
         })
     }
 
-    /// Adds the removal of a group's dead consumers, now and then every `every`.
-    pub fn clean_consumers(self, name: impl Into<String>, every: Duration, cleaner: ConsumerCleaner) -> Self {
+    /// Adds the removal of a group's dead consumers, as often as the cleaner was built to, once in the whole fleet.
+    pub fn clean_consumers(self, name: impl Into<String>, cleaner: ConsumerCleaner) -> Self {
+        let every = cleaner.period();
         let cleaner = Arc::new(Mutex::new(cleaner));
         self.schedule(name.into(), every, move || {
             let cleaner = Arc::clone(&cleaner);
-            async move { cleaner.lock().await.run().await.map(|_| true) }
+            async move { cleaner.lock().await.run_if_due().await.map(|done| done.is_some()) }
         })
     }
 
-    /// Adds the removal of abandoned groups, now and then every `every`.
-    pub fn clean_groups(self, name: impl Into<String>, every: Duration, cleaner: GroupCleaner) -> Self {
+    /// Adds the removal of abandoned groups, as often as the cleaner was built to, once in the whole fleet.
+    pub fn clean_groups(self, name: impl Into<String>, cleaner: GroupCleaner) -> Self {
+        let every = cleaner.period();
         let cleaner = Arc::new(Mutex::new(cleaner));
         self.schedule(name.into(), every, move || {
             let cleaner = Arc::clone(&cleaner);
-            async move { cleaner.lock().await.run().await.map(|_| true) }
+            async move { cleaner.lock().await.run_if_due().await.map(|done| done.is_some()) }
         })
     }
 

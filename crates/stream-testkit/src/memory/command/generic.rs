@@ -28,6 +28,8 @@ pub(super) fn kind(db: &mut Db, args: &[Bytes]) -> Reply {
         None => "none",
         Some(Object::Stream(_)) => "stream",
         Some(Object::Text(_)) => "string",
+        Some(Object::Hash(_)) => "hash",
+        Some(Object::Set(_)) => "set",
     }))
 }
 
@@ -39,7 +41,7 @@ pub(super) fn get(db: &mut Db, args: &[Bytes]) -> Reply {
     match db.keys.get(&args[1]) {
         None => Ok(Value::Nil),
         Some(Object::Text(text)) => Ok(Value::Bulk(text.value.clone())),
-        Some(Object::Stream(_)) => Err(wrong_type()),
+        Some(_) => Err(wrong_type()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod append;
 mod claim;
+mod collection;
 mod generic;
 mod group;
 mod info;
@@ -66,6 +67,14 @@ fn reply(db: &mut Db, name: &[u8], args: &[Bytes]) -> Reply {
         b"get" => (2, generic::get),
         b"set" => (-3, generic::set),
         b"flushall" | b"flushdb" => (-1, generic::flush),
+        b"hset" => (-4, collection::hset),
+        b"hget" => (3, collection::hget),
+        b"hgetall" => (2, collection::hgetall),
+        b"sadd" => (-3, collection::sadd),
+        b"srem" => (-3, collection::srem),
+        b"scard" => (2, collection::scard),
+        b"sismember" => (3, collection::sismember),
+        b"sscan" => (-3, collection::sscan),
         b"select" => (2, generic::fine),
         b"client" => (-2, generic::fine),
         b"info" => (-1, generic::info),

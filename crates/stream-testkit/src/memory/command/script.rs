@@ -60,6 +60,11 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
         "take" => call.take(rest),
         "acknowledge" => call.acknowledge(rest),
         "dead_letter" => call.dead_letter(keys.get(1).ok_or_else(broken)?, rest),
+        "acknowledge_delete" => call.acknowledge_delete(rest),
+        "dead_letter_hash" => {
+            let [_, set, hash] = keys else { return Err(broken()) };
+            call.dead_letter_hash(set, hash, rest)
+        }
         "remove_consumer" => call.remove_consumer(),
         "destroy_group" => call.destroy_group(),
         _ => Err(foreign()),
@@ -138,6 +143,18 @@ impl Call<'_> {
         Ok(texts(lost))
     }
 
+    fn acknowledge_delete(&mut self, ids: &[Bytes]) -> Reply {
+        let key = self.key;
+        let groups = self.command(&[b"XINFO", b"GROUPS", key]);
+        let alone = groups.is_ok_and(|groups| elements(groups).len() == 1);
+        let lost = self.acknowledge(ids)?;
+        let kept = elements(lost.clone());
+        for id in ids.iter().filter(|id| alone && !kept.contains(&Value::Bulk((*id).clone()))) {
+            self.command(&[b"XDEL", key, id])?;
+        }
+        Ok(lost)
+    }
+
     fn dead_letter(&mut self, dead: &Bytes, args: &[Bytes]) -> Reply {
         let [id, max_len, fields @ ..] = args else { return Err(broken()) };
         if !self.owns(id)? {
@@ -152,6 +169,19 @@ impl Call<'_> {
         let reply = self.command(&add)?;
         self.acknowledge_one(id)?;
         Ok(reply)
+    }
+
+    fn dead_letter_hash(&mut self, set: &Bytes, hash: &Bytes, args: &[Bytes]) -> Reply {
+        let [id, fields @ ..] = args else { return Err(broken()) };
+        if !self.owns(id)? {
+            return Ok(Value::Int(0));
+        }
+        self.command(&[b"SADD", set, hash])?;
+        let mut write: Vec<&[u8]> = vec![b"HSET", hash];
+        write.extend(fields.iter().map(Bytes::as_ref));
+        self.command(&write)?;
+        self.acknowledge_one(id)?;
+        Ok(Value::Int(1))
     }
 
     fn remove_consumer(&mut self) -> Reply {

@@ -1,0 +1,112 @@
+//! [`Store`]: where dead letters lie. The one seam between what is done with letters and the layouts they are kept in.
+//!
+//! What must stay true: a walk ends, also while letters are added and deleted; and deleting a letter that is not there (any
+//! more) is no error.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use async_trait::async_trait;
+use stream_core::{EntryId, LetterContent, LetterError, StreamKey};
+use stream_redis::Error;
+
+use super::hashes::HashPlace;
+use super::stream::StreamPlace;
+use crate::link::Link;
+
+/// What names a letter among the others: an id on a stream, the key of a hash in the other layout.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LetterId {
+    /// Its id on the stream of dead letters.
+    Entry(EntryId),
+    /// The key of its hash.
+    Hash(StreamKey),
+}
+
+impl From<EntryId> for LetterId {
+    fn from(id: EntryId) -> Self {
+        Self::Entry(id)
+    }
+}
+
+impl From<StreamKey> for LetterId {
+    fn from(key: StreamKey) -> Self {
+        Self::Hash(key)
+    }
+}
+
+impl fmt::Display for LetterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry(id) => id.fmt(f),
+            Self::Hash(key) => key.fmt(f),
+        }
+    }
+}
+
+/// One letter as it lies among the dead letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Letter {
+    /// What names it.
+    pub id: LetterId,
+    /// What it says, or why it cannot be read.
+    pub content: Result<LetterContent, LetterError>,
+}
+
+/// Which letters a walk goes over.
+#[derive(Debug, Clone)]
+pub(super) enum Span {
+    /// Those that are there now.
+    Present,
+    /// Those after this one, in an order that is always the same, up to this many.
+    After(Option<LetterId>, usize),
+}
+
+/// A walk over letters, a page at a time.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    /// Letters that were read and not looked at yet.
+    pub(super) page: VecDeque<Letter>,
+    /// Where the next page is; `None` at the end.
+    pub(super) place: Option<Place>,
+    /// What the walk ended at, where letters may follow.
+    pub(super) cut: Option<LetterId>,
+    /// Letters that the set names and whose hash is gone.
+    pub(super) half_deleted: Vec<LetterId>,
+}
+
+#[derive(Debug)]
+pub(super) enum Place {
+    Stream(StreamPlace),
+    Hash(HashPlace),
+}
+
+impl Walk {
+    pub(super) fn at(place: Option<Place>) -> Self {
+        Self { place, ..Self::default() }
+    }
+}
+
+/// A layout of dead letters. Each call may fail with the errors of the connection or the server.
+#[async_trait]
+pub(super) trait Store: fmt::Debug + Send {
+    /// Number of letters.
+    async fn len(&self, link: &mut Link) -> Result<u64, Error>;
+
+    /// The beginning of a walk.
+    async fn walk(&self, link: &mut Link, span: Span) -> Result<Walk, Error>;
+
+    /// Reads the next page of a walk, which may be empty, and moves its place on.
+    async fn turn(&self, link: &mut Link, walk: &mut Walk) -> Result<(), Error>;
+
+    /// One letter.
+    async fn get(&self, link: &mut Link, id: &LetterId) -> Result<Option<Letter>, Error>;
+
+    /// Deletes letters; returns how many were there.
+    async fn delete(&self, link: &mut Link, ids: Vec<LetterId>) -> Result<u64, Error>;
+
+    /// Drops the oldest until no more than `keep` are left; returns how many.
+    async fn bound(&self, link: &mut Link, keep: u64) -> Result<u64, Error>;
+}
