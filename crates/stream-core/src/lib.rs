@@ -15,6 +15,7 @@
 //! * [`BackoffPolicy`], [`Backoff`]: how long to wait for a server in trouble.
 //! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
 //!   [`NamePattern`]: whose names that is meant for.
+//! * [`PrefectKeys`]: the names that Prefect gives its keys.
 
 mod backoff;
 mod cleanup;
@@ -31,6 +32,7 @@ mod ledger;
 mod name;
 mod pattern;
 mod policy;
+mod prefect;
 mod read_ahead;
 mod retry;
 mod tail;
@@ -52,6 +54,7 @@ pub use ledger::{Lease, Ledger, Slot, Stage};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
 pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
+pub use prefect::PrefectKeys;
 pub use read_ahead::{ReadAhead, ReadLimits};
 pub use retry::{MAX_DETAIL, Outcome, RetryPolicy, Verdict};
 pub use tail::{StreamFacts, Tail, TailBreak};

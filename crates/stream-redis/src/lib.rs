@@ -25,7 +25,10 @@ pub use fenced::{Fenced, Owner, Taken};
 pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Protocol};
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
-pub use publisher::{PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed};
+pub use publisher::{
+    FastStreamFormat, FastStreamMessage, FastStreamPublisher, FastStreamPublisherBuilder, PrefectPublisher,
+    PrefectPublisherBuilder, PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed,
+};
 pub use recovery::Recovery;
 pub use request::Request;
 pub use value::Value;

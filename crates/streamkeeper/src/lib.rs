@@ -58,6 +58,8 @@
 //! | stopping | [`Shutdown`], [`shutdown_signal`], [`DrainReport`], [`EphemeralReport`] |
 //! | seeing what happens | [`Observer`], [`Event`], [`Stats`], spans and events of `tracing` |
 //! | publishing | [`Publisher`] |
+//! | working beside Prefect | [`PrefectMessage`], [`PrefectPublisher`], [`PrefectKeys`], [`Outcome::stop`], [`Consumer::ephemeral_subscription`] |
+//! | working beside `FastStream` | [`FastStream`], [`FastStreamPublisher`], [`FastStreamMessage`], [`Acknowledge`] |
 //! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
 //! | trimming, clean-up, lag | [`maint`] |
 //!
@@ -75,17 +77,19 @@ pub mod maint;
 pub use stream_consumer::{
     Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DecodeError, Deliveries, Delivery,
     DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer, EphemeralReport, Event,
-    Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes, Json, Observer, OnGap, OnGroupLost, PulledDelivery,
-    RetryOrder, RunError, Shutdown, Stats, StatsHandle, shutdown_signal,
+    FastStream, FastStreamBody, FastStreamEnvelope, Fields, FromDelivery, Handler, IntoOutcome, IntoOutcomes, Json,
+    Observer, OnGap, OnGroupLost, PrefectMessage, PulledDelivery, RetryOrder, RunError, Shutdown, Stats, StatsHandle,
+    shutdown_signal,
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,
-    RetryPolicy, StartFrom, StreamKey,
+    PrefectKeys, RetryPolicy, StartFrom, StreamKey,
 };
 pub use stream_redis::command::Precision;
 pub use stream_redis::{
-    Address, Client, ConnectOptions, ConnectOptionsBuilder, Error, ErrorKind, Keepalive, Protocol, PublishError,
-    Publisher, PublisherBuilder, Receipt, Recovery, Unconfirmed,
+    Address, Client, ConnectOptions, ConnectOptionsBuilder, Error, ErrorKind, FastStreamFormat, FastStreamMessage,
+    FastStreamPublisher, FastStreamPublisherBuilder, Keepalive, PrefectPublisher, PrefectPublisherBuilder, Protocol,
+    PublishError, Publisher, PublisherBuilder, Receipt, Recovery, Unconfirmed,
 };
 #[cfg(feature = "rustls")]
 pub use stream_redis::{Pem, TlsOptions};

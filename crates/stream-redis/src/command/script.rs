@@ -1,6 +1,6 @@
 //! The Lua scripts that make a check of ownership and what follows from it one atomic step.
 //!
-//! What must stay true: all keys are declared (`KEYS[1]` is the stream, and only [`Script::dead_letter`] has a second),
+//! What must stay true: all keys are declared (`KEYS[1]` is the stream; only [`Script::dead_letter`] and [`Script::publish_once`] have a second),
 //! every command inside is one of Redis 6.2, and an error of a command inside arrives under its own code. An in-memory
 //! server recognises the scripts by [`Script::by_sha`] and [`Script::by_source`] and runs a version of its own.
 
@@ -64,6 +64,9 @@ scripts! {
     /// `group last-delivered-id`: destroys the group if it has no consumers, nothing pending and was delivered this id
     /// last; returns 1 where it was destroyed, else 0.
     6 destroy_group,
+    /// `seconds asker XADD-argument…` with the marker as second key: appends an entry that was not appended before; returns
+    /// its id, or nil where somebody else had set the marker.
+    7 publish_once,
 }
 
 impl Script {
@@ -125,13 +128,25 @@ impl Script {
 }
 
 /// The error of a command inside a script under the code it has outside of one: a missing permission comes without.
-fn inner(error: &ServerError) -> ServerError {
+pub(crate) fn inner(error: &ServerError) -> ServerError {
     let mut error = error.clone();
     let refusals = ["ACL failure in script", "The user executing the script can't"];
     if error.code == "ERR" && refusals.iter().any(|refusal| error.detail.starts_with(refusal)) {
         "NOPERM".clone_into(&mut error.code);
     }
     error
+}
+
+impl Script {
+    /// A call by the SHA-1, to be completed with arguments and sent among other commands.
+    pub(crate) fn call(&self, keys: &[&StreamKey]) -> Request {
+        encode("EVALSHA", &self.sha, keys)
+    }
+
+    /// The command that makes the server know the script.
+    pub(crate) fn load(&self) -> Request {
+        Request::new("SCRIPT LOAD").arg(self.source)
+    }
 }
 
 fn encode(command: &'static str, body: &str, keys: &[&StreamKey]) -> Request {
@@ -144,7 +159,7 @@ mod tests {
 
     #[test]
     fn scripts_are_found_by_sha_and_by_source() {
-        assert_eq!(Script::all().len(), 7);
+        assert_eq!(Script::all().len(), 8);
         for script in Script::all() {
             assert!(std::ptr::eq(Script::by_sha(script.sha()).unwrap(), script));
             assert!(std::ptr::eq(Script::by_sha(script.sha().to_uppercase()).unwrap(), script));
@@ -178,9 +193,19 @@ mod tests {
             Script::dead_letter(),
             Script::remove_consumer(),
             Script::destroy_group(),
+            Script::publish_once(),
         ];
         let names = all.map(Script::name);
-        let expected = ["renew", "hand_back", "take", "acknowledge", "dead_letter", "remove_consumer", "destroy_group"];
+        let expected = [
+            "renew",
+            "hand_back",
+            "take",
+            "acknowledge",
+            "dead_letter",
+            "remove_consumer",
+            "destroy_group",
+            "publish_once",
+        ];
         assert_eq!(names, expected);
     }
 }
