@@ -8,5 +8,6 @@ mod ephemeral;
 mod field_cases;
 mod interop;
 mod memory;
+mod prefect;
 mod recovery;
 mod stopping;

@@ -76,7 +76,7 @@ async fn what_faststream_publishes_is_handled_byte_for_byte() {
         let key = server.fresh_key("faststream");
         let published = folder.path().join(format);
         let handled = Handled::default();
-        let consumer = handling(builder(&server, &key), &handled, Duration::ZERO);
+        let consumer = handling(builder(&server, &key).concurrency(1), &handled, Duration::ZERO);
         peer(&server, &["publish", &key, published.to_str().unwrap(), "1000", format]).done().await;
         server.until("1000 messages to be handled", || async { handled.len() >= 1000 }).await;
         assert_same(&handled.lines(), &lines(&published));

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stream_testkit::{RealServer, work_for};
-use streamkeeper::{Consumer, DurableBuilder, PrefectMessage, PrefectPublisher};
+use streamkeeper::maint::{DeadLetters, LetterFilter, Redrive};
+use streamkeeper::{Consumer, DurableBuilder, Outcome, PrefectMessage, PrefectPublisher};
 use streamkeeper_tests::{Ask, Peer, Running, start};
 
 use super::{Handled, Line, assert_same, lines, numbers, server};
@@ -64,7 +65,7 @@ async fn what_prefect_publishes_is_handled_byte_for_byte() {
     let key = server.fresh_key("prefect");
     let (published, again) = (folder.path().join("published"), folder.path().join("again"));
     let handled = Handled::default();
-    let consumer = handling(builder(&server, &key), &handled, Duration::ZERO);
+    let consumer = handling(builder(&server, &key).concurrency(1), &handled, Duration::ZERO);
     peer(&server, &["publish", &key, published.to_str().unwrap(), "1000"]).done().await;
     server.until("1000 messages to be handled", || async { handled.len() >= 1000 }).await;
     assert_same(&handled.lines(), &lines(&published));
@@ -90,6 +91,26 @@ async fn what_we_publish_is_handled_by_prefect() {
     peer(&server, &["consume", &key, "g", handled.to_str().unwrap(), "1000"]).done().await;
     assert_same(&lines(&handled), &published);
     assert_eq!(server.pending(&key, "g").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_dead_letters_go_back_to_be_handled_by_prefect() {
+    let (server, folder) = (server().await, tempfile::tempdir().unwrap());
+    let key = server.fresh_key("prefect-dead");
+    let handled = folder.path().join("handled");
+    let published = publish(&server, &key, 10).await;
+    let consumer = start(builder(&server, &key), |_: PrefectMessage| async { Outcome::reject("not ours") });
+    let dead = format!("{key}:dead");
+    server.until("ten dead letters", || async { server.len(&dead).await == 10 }).await;
+    consumer.stop().await;
+    let mut letters = DeadLetters::new(&server.client(), &dead).unwrap();
+    assert_eq!(letters.list(&LetterFilter::all().reason("rejected"), None, 20).await.unwrap().letters.len(), 10);
+    assert_eq!(letters.redrive(&Redrive::new()).await.unwrap().redriven, 10);
+    peer(&server, &["consume", &key, "g", handled.to_str().unwrap(), "10"]).done().await;
+    let (mut found, mut expected) = (lines(&handled), published);
+    found.sort_by_key(Line::number);
+    expected.sort_by_key(Line::number);
+    assert_same(&found, &expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
