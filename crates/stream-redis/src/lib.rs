@@ -26,8 +26,8 @@ pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Pro
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
 pub use publisher::{
-    FastStreamFormat, FastStreamMessage, FastStreamPublisher, FastStreamPublisherBuilder, PrefectPublisher,
-    PrefectPublisherBuilder, PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed,
+    FastStreamFormat, FastStreamMessage, FastStreamPublisher, PrefectPublisher, PrefectPublisherBuilder, PublishError,
+    Publisher, PublisherBuilder, Receipt, Unconfirmed,
 };
 pub use recovery::Recovery;
 pub use request::Request;

@@ -18,7 +18,7 @@ mod prefect;
 mod queue;
 mod run;
 
-pub use faststream::{FastStreamFormat, FastStreamMessage, FastStreamPublisher, FastStreamPublisherBuilder};
+pub use faststream::{FastStreamFormat, FastStreamMessage, FastStreamPublisher};
 pub use prefect::{PrefectPublisher, PrefectPublisherBuilder};
 use queue::Marker;
 use run::{Settings, Shared};

@@ -88,8 +88,8 @@ pub use stream_core::{
 pub use stream_redis::command::Precision;
 pub use stream_redis::{
     Address, Client, ConnectOptions, ConnectOptionsBuilder, Error, ErrorKind, FastStreamFormat, FastStreamMessage,
-    FastStreamPublisher, FastStreamPublisherBuilder, Keepalive, PrefectPublisher, PrefectPublisherBuilder, Protocol,
-    PublishError, Publisher, PublisherBuilder, Receipt, Recovery, Unconfirmed,
+    FastStreamPublisher, Keepalive, PrefectPublisher, PrefectPublisherBuilder, Protocol, PublishError, Publisher,
+    PublisherBuilder, Receipt, Recovery, Unconfirmed,
 };
 #[cfg(feature = "rustls")]
 pub use stream_redis::{Pem, TlsOptions};

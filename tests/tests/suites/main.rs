@@ -4,6 +4,7 @@
 mod bad_input;
 mod bounded_memory;
 mod delivery;
+mod envelopes;
 mod ephemeral;
 mod field_cases;
 mod interop;

@@ -4,14 +4,10 @@
 //! binary envelope are big endian: 8 bytes of magic, `u16` version 1, `u32` where the headers begin, `u32` where the body
 //! begins; then a `u16` number of headers and for each its name and its value, each a `u16` length in bytes and UTF-8.
 
-use std::time::Duration;
-
 use serde::Serialize;
-use stream_core::{BackoffPolicy, EntryId};
+use stream_core::EntryId;
 
-use super::{PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed, entry};
-use crate::command::{Precision, Trim};
-use crate::{Client, Error};
+use super::{PublishError, Publisher, Receipt};
 
 const MAGIC: &[u8; 8] = b"\x89BIN\r\n\x1a\n";
 const VERSION: u16 = 1;
@@ -168,17 +164,19 @@ fn json(headers: &[(String, String)], body: &[u8]) -> Result<Vec<u8>, PublishErr
         .map_err(|_| PublishError::Encoding("the envelope cannot be written as JSON"))
 }
 
-/// Publishes messages in the format of `FastStream`.
-///
-/// Batches, order, buffering and retries are those of [`Publisher`].
+/// Publishes messages in the format of `FastStream`, through a [`Publisher`], whose batches, bounds and retries it has.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use stream_redis::{Client, FastStreamMessage, FastStreamPublisher};
+/// use stream_redis::command::Precision;
+/// use stream_redis::{Client, FastStreamMessage, FastStreamPublisher, Publisher};
 ///
 /// let client = Client::open("redis://127.0.0.1/")?;
-/// let publisher = FastStreamPublisher::builder(&client).stream("orders").build()?;
+/// // What `FastStream` calls `maxlen`; see there for what a bound loses.
+/// let publisher = Publisher::builder(&client).stream("orders").max_len(100_000, Precision::Approximate { limit: None }).build()?;
+/// let publisher = FastStreamPublisher::new(publisher);
 /// publisher.publish(FastStreamMessage::text("hello").header("tenant", "blue")).await?;
+/// assert!(publisher.publisher().close(std::time::Duration::from_secs(5)).await.is_empty());
 /// # Ok(())
 /// # }
 /// ```
@@ -189,9 +187,21 @@ pub struct FastStreamPublisher {
 }
 
 impl FastStreamPublisher {
-    /// Starts a publisher for servers of `client`.
-    pub fn builder(client: &Client) -> FastStreamPublisherBuilder {
-        FastStreamPublisherBuilder { publisher: Publisher::builder(client), format: FastStreamFormat::default() }
+    /// Publishes through `publisher`, in binary envelopes.
+    pub fn new(publisher: Publisher) -> Self {
+        Self { publisher, format: FastStreamFormat::default() }
+    }
+
+    /// Publishes in other envelopes.
+    #[must_use]
+    pub fn format(mut self, format: FastStreamFormat) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// What it publishes through: to flush, to close, and to ask what is not confirmed yet.
+    pub fn publisher(&self) -> &Publisher {
+        &self.publisher
     }
 
     /// Appends a message; its id when the server has confirmed it.
@@ -207,24 +217,8 @@ impl FastStreamPublisher {
     /// # Errors
     /// [`PublishError`], when the message was not accepted.
     pub async fn enqueue(&self, message: FastStreamMessage) -> Result<Receipt, PublishError> {
-        let entry =
-            message.encode(self.format, || uuid(fastrand::u128(..))).and_then(|data| entry([("__data__", data)]));
-        self.publisher.enqueue_once(entry, None).await
-    }
-
-    /// As [`Publisher::flush`].
-    pub async fn flush(&self) {
-        self.publisher.flush().await;
-    }
-
-    /// As [`Publisher::unconfirmed`].
-    pub fn unconfirmed(&self) -> usize {
-        self.publisher.unconfirmed()
-    }
-
-    /// As [`Publisher::close`].
-    pub async fn close(&self, within: Duration) -> Vec<Unconfirmed> {
-        self.publisher.close(within).await
+        let data = message.encode(self.format, || uuid(fastrand::u128(..)))?;
+        self.publisher.enqueue([("__data__", data)]).await
     }
 }
 
@@ -233,77 +227,6 @@ fn uuid(bits: u128) -> String {
     let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}
-
-/// Makes a [`FastStreamPublisher`].
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct FastStreamPublisherBuilder {
-    publisher: PublisherBuilder,
-    format: FastStreamFormat,
-}
-
-impl FastStreamPublisherBuilder {
-    /// The stream to append to; it is created where it does not exist. Required.
-    pub fn stream(mut self, key: impl AsRef<[u8]>) -> Self {
-        self.publisher = self.publisher.stream(key);
-        self
-    }
-
-    /// How the envelope is written. Default: binary.
-    pub fn format(mut self, format: FastStreamFormat) -> Self {
-        self.format = format;
-        self
-    }
-
-    /// Keeps about the newest `length` entries, as `FastStream`'s `maxlen` does; see [`PublisherBuilder::max_len`] for what
-    /// that loses. Default: no bound.
-    pub fn maxlen(mut self, length: u64) -> Self {
-        let Trim { precision, .. } = Trim::about(length);
-        self.publisher = self.publisher.max_len(length, precision);
-        self
-    }
-
-    /// As [`PublisherBuilder::max_len`], with the precision of one's choice.
-    pub fn max_len(mut self, length: u64, precision: Precision) -> Self {
-        self.publisher = self.publisher.max_len(length, precision);
-        self
-    }
-
-    /// As [`PublisherBuilder::batch`].
-    pub fn batch(mut self, messages: usize) -> Self {
-        self.publisher = self.publisher.batch(messages);
-        self
-    }
-
-    /// As [`PublisherBuilder::linger`].
-    pub fn linger(mut self, time: Duration) -> Self {
-        self.publisher = self.publisher.linger(time);
-        self
-    }
-
-    /// As [`PublisherBuilder::buffer`].
-    pub fn buffer(mut self, messages: usize) -> Self {
-        self.publisher = self.publisher.buffer(messages);
-        self
-    }
-
-    /// As [`PublisherBuilder::backoff`].
-    pub fn backoff(mut self, policy: BackoffPolicy) -> Self {
-        self.publisher = self.publisher.backoff(policy);
-        self
-    }
-
-    /// Starts the publisher. It connects when the first message is published.
-    ///
-    /// # Errors
-    /// As [`PublisherBuilder::build`].
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
-    pub fn build(self) -> Result<FastStreamPublisher, Error> {
-        Ok(FastStreamPublisher { publisher: self.publisher.build()?, format: self.format })
-    }
 }
 
 #[cfg(test)]

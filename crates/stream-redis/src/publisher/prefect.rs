@@ -11,7 +11,7 @@ use serde_json::Value;
 use stream_core::{BackoffPolicy, Entry, EntryId, NameError, PrefectKeys, StreamKey};
 
 use super::queue::Marker;
-use super::{PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed, entry};
+use super::{PublishError, Publisher, PublisherBuilder, Receipt, entry};
 use crate::{Client, Error, ErrorKind};
 
 /// For how long a message counts as published, as in Prefect.
@@ -35,7 +35,7 @@ const CACHE_TOPIC: &str = "messaging-cache";
 ///     Some(id) => println!("published as {id}"),
 ///     None => println!("published before"),
 /// }
-/// assert!(publisher.close(Duration::from_secs(5)).await.is_empty());
+/// assert!(publisher.publisher().close(Duration::from_secs(5)).await.is_empty());
 /// # Ok(())
 /// # }
 /// ```
@@ -99,19 +99,9 @@ impl PrefectPublisher {
         self.publisher.enqueue_once(entry, marker).await
     }
 
-    /// As [`Publisher::flush`].
-    pub async fn flush(&self) {
-        self.publisher.flush().await;
-    }
-
-    /// As [`Publisher::unconfirmed`].
-    pub fn unconfirmed(&self) -> usize {
-        self.publisher.unconfirmed()
-    }
-
-    /// As [`Publisher::close`].
-    pub async fn close(&self, within: Duration) -> Vec<Unconfirmed> {
-        self.publisher.close(within).await
+    /// What it publishes through: to flush, to close, and to ask what is not confirmed yet.
+    pub fn publisher(&self) -> &Publisher {
+        &self.publisher
     }
 
     fn message<N: Into<String>, V: Into<Value>>(
@@ -214,10 +204,10 @@ impl PrefectPublisherBuilder {
         self
     }
 
-    /// How long an incomplete batch waits for more messages, up to 10 s, which is Prefect's default. Default here: not at
-    /// all, since messages that come while a batch is on its way make up the next.
+    /// How long an incomplete batch waits for more messages; more than 10 s, which is Prefect's default, count as 10 s.
+    /// Default here: not at all, since messages that come while a batch is on its way make up the next.
     pub fn publish_every(mut self, time: Duration) -> Self {
-        self.publisher = self.publisher.linger(time);
+        self.publisher = self.publisher.linger(time.min(Duration::from_secs(10)));
         self
     }
 
@@ -297,7 +287,6 @@ mod tests {
             PrefectPublisher::builder(&client),
             builder().topic(""),
             builder().batch_size(0),
-            builder().publish_every(Duration::from_secs(11)),
             builder().lookback(Duration::from_millis(999)),
             builder().deduplicate_by("id").cache_topic(""),
         ] {
@@ -305,5 +294,6 @@ mod tests {
             assert_eq!(wrong.build().unwrap_err().kind(), ErrorKind::Config, "{text}");
         }
         assert!(builder().deduplicate_by("id").cluster().build().is_ok());
+        assert!(builder().publish_every(Duration::from_mins(1)).build().is_ok());
     }
 }

@@ -2,20 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::join_all;
-use stream_core::{BackoffPolicy, Entry, EntryId, StreamKey};
+use stream_core::{BackoffPolicy, Entry, EntryId};
 use stream_redis::command::{Script, XRange, run};
-use stream_redis::{
-    Client, Connection, Connector, Error, ErrorKind, PrefectPublisher, PrefectPublisherBuilder, PublishError, Reader,
-    Request, ServerError, Value,
-};
+use stream_redis::{Client, ErrorKind, PrefectPublisher, PrefectPublisherBuilder, PublishError, Value};
 use stream_testkit::{AppendFsync, RealServer, ServerOptions, eventually};
 
 use crate::every_server::{connect, key, ok, on_every_server};
+use crate::lossy::Lossy;
 
 fn builder(client: &Client) -> PrefectPublisherBuilder {
     let backoff = BackoffPolicy::new(Duration::from_millis(1), Duration::from_millis(50)).unwrap();
@@ -127,7 +123,7 @@ async fn a_server_without_memory_and_one_that_dies_lose_and_double_nothing() {
             (calls > 25).then_some(())
         })
         .await;
-        assert_eq!(publisher.unconfirmed(), 19);
+        assert_eq!(publisher.publisher().unconfirmed(), 19);
         server.kill9().await.unwrap();
         // The restarted server has memory again.
         server.restart().await.unwrap();
@@ -141,45 +137,12 @@ async fn a_server_without_memory_and_one_that_dies_lose_and_double_nothing() {
     .await;
 }
 
-/// Loses every third reply to a batch after the server has carried it out.
-#[derive(Debug, Clone)]
-struct Lossy {
-    inner: Client,
-    sent: Arc<AtomicU32>,
-}
-
-struct LossyConnection(Arc<dyn Connection>, Arc<AtomicU32>);
-
-#[async_trait]
-impl Connector for Lossy {
-    async fn connect(&self, key: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
-        let connection = self.inner.connector().connect(key).await?;
-        Ok(Arc::new(LossyConnection(connection, self.sent.clone())))
-    }
-
-    async fn open_reader(&self, key: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
-        self.inner.connector().open_reader(key, name).await
-    }
-}
-
-#[async_trait]
-impl Connection for LossyConnection {
-    async fn send(&self, requests: &[Request]) -> Result<Vec<Result<Value, ServerError>>, Error> {
-        let replies = self.0.send(requests).await?;
-        let carried_out = requests.iter().any(|request| request.command() == "EVALSHA");
-        if carried_out && self.1.fetch_add(1, Ordering::Relaxed) % 3 == 0 {
-            return Err(Error::new(ErrorKind::Io, "the reply was lost"));
-        }
-        Ok(replies)
-    }
-}
-
 #[tokio::test]
 async fn what_was_written_before_the_reply_was_lost_is_there_once_and_told_as_published() {
     on_every_server(ServerOptions::new(), async |server| {
         let inner = Client::open(&server.url()).unwrap();
-        let sent = Arc::new(AtomicU32::new(0));
-        let client = Client::from_connector(Lossy { inner, sent: sent.clone() });
+        let lossy = Lossy::new(inner, |requests| requests.iter().any(|request| request.command() == "EVALSHA"), 3);
+        let client = Client::from_connector(lossy.clone());
         let publisher = builder(&client).build().unwrap();
         let published =
             join_all((0..200).map(|n: u32| publisher.publish(n.to_string(), [("id", n.to_string())]))).await;
@@ -187,7 +150,7 @@ async fn what_was_written_before_the_reply_was_lost_is_there_once_and_told_as_pu
         let written: BTreeSet<EntryId> = entries(&server).await.iter().map(Entry::id).collect();
         assert_eq!((ids.len(), written.len()), (200, 200), "{}", server.name());
         assert_eq!(ids, written, "{}", server.name());
-        assert!(sent.load(Ordering::Relaxed) > 40);
+        assert!(lossy.lost() > 10, "{}", lossy.lost());
     })
     .await;
 }

@@ -269,8 +269,8 @@ async fn every_trouble_after_a_good_read_is_backed_off_from_as_the_first() {
         let published = tokio::time::Instant::now();
         publish(&server, "s", 1);
         until("the entry", || seen.len() == n).await;
-        // Without a reset the twelfth wait would be up to a minute.
-        assert!(published.elapsed() <= 2 * base, "trouble {n} took {:?}", published.elapsed());
+        // The reading socket and the command connection each wait once or twice; without a reset it would be a minute.
+        assert!(published.elapsed() <= 6 * base, "trouble {n} took {:?}", published.elapsed());
     }
     running.stop().await;
 }

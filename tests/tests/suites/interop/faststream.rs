@@ -4,18 +4,14 @@ use std::time::Duration;
 
 use stream_testkit::{RealServer, work_for};
 use streamkeeper::{
-    Client, Consumer, DurableBuilder, FastStream, FastStreamFormat, FastStreamMessage, FastStreamPublisher, Precision,
+    Client, DurableBuilder, FastStream, FastStreamFormat, FastStreamMessage, FastStreamPublisher, Precision, Publisher,
 };
 use streamkeeper_tests::{Ask, Peer, Running, start};
 
-use super::{Handled, Line, assert_same, lines, numbers, server};
+use super::{Handled, Line, assert_same, builder, lines, numbers, server};
 
 fn peer(server: &RealServer, args: &[&str]) -> Peer {
     Peer::start("faststream_peer.py", &server.url(), args)
-}
-
-fn builder(server: &RealServer, key: &str) -> DurableBuilder {
-    Consumer::durable(&server.client()).stream(key).group("g").block(Duration::from_secs(1))
 }
 
 /// Starts a consumer that writes down what it handles, each for `time`.
@@ -38,7 +34,8 @@ fn handling(builder: DurableBuilder, handled: &Handled, time: Duration) -> Runni
 
 /// Publishes messages of every shape; returns them.
 async fn publish(client: &Client, key: &str, count: u32, format: FastStreamFormat) -> Vec<Line> {
-    let publisher = FastStreamPublisher::builder(client).stream(key).format(format).build().unwrap();
+    let publisher = Publisher::builder(client).stream(key).build().unwrap();
+    let publisher = FastStreamPublisher::new(publisher).format(format);
     let mut lines = Vec::new();
     for n in 0..count {
         let binary = format == FastStreamFormat::Binary;
@@ -65,7 +62,7 @@ async fn publish(client: &Client, key: &str, count: u32, format: FastStreamForma
         lines.push(Line::new(&body, headers));
         drop(publisher.enqueue(message).await.unwrap());
     }
-    assert!(publisher.close(Duration::from_secs(30)).await.is_empty());
+    assert!(publisher.publisher().close(Duration::from_secs(30)).await.is_empty());
     lines
 }
 
@@ -96,8 +93,8 @@ async fn what_we_publish_is_handled_by_faststream() {
         assert_eq!(server.pending(&key, "g").await, 0, "{format:?}");
     }
     let key = server.fresh_key("bounded");
-    let publisher = FastStreamPublisher::builder(&server.client()).stream(&key).max_len(10, Precision::Exact).build();
-    let publisher = publisher.unwrap();
+    let publisher = Publisher::builder(&server.client()).stream(&key).max_len(10, Precision::Exact).build();
+    let publisher = FastStreamPublisher::new(publisher.unwrap());
     for n in 0..30 {
         publisher.publish(FastStreamMessage::text(n.to_string())).await.unwrap();
     }

@@ -5,12 +5,16 @@ mod faststream;
 mod prefect;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stream_testkit::{RealServer, ServerOptions, matrix};
+use streamkeeper::{Consumer, DurableBuilder};
+use streamkeeper_tests::Ask;
 
 /// A message as both sides write it down.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,8 +26,11 @@ struct Line {
 
 impl Line {
     fn new(body: &[u8], headers: impl IntoIterator<Item = (String, Value)>) -> Self {
-        let body = body.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { body, headers: headers.into_iter().collect() }
+        let mut hex = String::with_capacity(2 * body.len());
+        for byte in body {
+            write!(hex, "{byte:02x}").unwrap();
+        }
+        Self { body: hex, headers: headers.into_iter().collect() }
     }
 
     /// The header that tells messages apart.
@@ -77,4 +84,8 @@ fn numbers<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeSet<u64> {
 /// The newest server: on the wire these formats are fields like any others, and those are tried on all.
 async fn server() -> RealServer {
     RealServer::start(&matrix::one(), &ServerOptions::new()).await.unwrap()
+}
+
+fn builder(server: &RealServer, key: &str) -> DurableBuilder {
+    Consumer::durable(&server.client()).stream(key).group("g").block(Duration::from_secs(1))
 }

@@ -5,17 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stream_testkit::{RealServer, work_for};
 use streamkeeper::maint::{DeadLetters, LetterFilter, Redrive};
-use streamkeeper::{Consumer, DurableBuilder, Outcome, PrefectMessage, PrefectPublisher};
+use streamkeeper::{DurableBuilder, Outcome, PrefectMessage, PrefectPublisher};
 use streamkeeper_tests::{Ask, Peer, Running, start};
 
-use super::{Handled, Line, assert_same, lines, numbers, server};
+use super::{Handled, Line, assert_same, builder, lines, numbers, server};
 
 fn peer(server: &RealServer, args: &[&str]) -> Peer {
     Peer::start("prefect_peer.py", &server.url(), args)
-}
-
-fn builder(server: &RealServer, key: &str) -> DurableBuilder {
-    Consumer::durable(&server.client()).stream(key).group("g").block(Duration::from_secs(1))
 }
 
 /// Starts a consumer that writes down what it handles, each for `time`.
@@ -55,7 +51,7 @@ async fn publish(server: &RealServer, key: &str, count: u64) -> Vec<Line> {
         drop(receipt);
         lines.push(Line::new(data.as_bytes(), headers));
     }
-    assert!(publisher.close(Duration::from_secs(30)).await.is_empty());
+    assert!(publisher.publisher().close(Duration::from_secs(30)).await.is_empty());
     lines
 }
 

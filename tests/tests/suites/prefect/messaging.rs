@@ -151,7 +151,7 @@ async fn a_publisher_keeps_the_order_whatever_its_batch_size() {
             for n in 0..10 {
                 drop(publisher.enqueue(n.to_string(), [("n", n)]).await.unwrap());
             }
-            assert!(publisher.close(Duration::from_secs(20)).await.is_empty());
+            assert!(publisher.publisher().close(Duration::from_secs(20)).await.is_empty());
             let entries = server.entries(&topic).await;
             let texts: Vec<_> = entries.iter().map(|entry| entry.get("data").unwrap().to_vec()).collect();
             assert_eq!(texts, (0..10).map(|n| n.to_string().into_bytes()).collect::<Vec<_>>(), "{}", server.name());

@@ -83,7 +83,7 @@ async fn a_slow_handler_is_not_run_beside_itself_and_a_failing_one_not_more_ofte
             .map(|_| {
                 let noted = seen.clone();
                 // A handler takes more than three leases.
-                let builder = builder(&server, &topic).concurrency(2).lease(Duration::from_millis(200));
+                let builder = builder(&server, &topic).concurrency(2).lease(Duration::from_millis(600));
                 start(builder, move |message: PrefectMessage| {
                     let failing = message.text().unwrap() == "failing";
                     noted.add(message);
@@ -91,7 +91,7 @@ async fn a_slow_handler_is_not_run_beside_itself_and_a_failing_one_not_more_ofte
                         if failing {
                             return Err("no");
                         }
-                        stream_testkit::work_for(Duration::from_millis(700)).await;
+                        stream_testkit::work_for(Duration::from_secs(2)).await;
                         Ok(())
                     }
                 })
