@@ -5,10 +5,12 @@
 
 pub mod consumer;
 pub mod journal;
+pub mod python;
 pub mod server;
 pub mod worker;
 
 pub use consumer::{Events, Running, start};
 pub use journal::{Journal, Run};
+pub use python::Peer;
 pub use server::{Ask, SOON, on_each, on_each_own};
 pub use worker::Worker;

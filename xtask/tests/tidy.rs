@@ -24,7 +24,7 @@ fn sources_are_tidy() {
 fn no_file_names_a_machine() {
     let mut complaints = Vec::new();
     for (path, text) in files(&[]) {
-        if path != "xtask/tests/tidy.rs" && path != "Cargo.lock" {
+        if path != "xtask/tests/tidy.rs" && !path.ends_with("Cargo.lock") {
             complaints
                 .extend(machine_complaints(&path, &text).into_iter().map(|complaint| format!("{path}: {complaint}")));
         }

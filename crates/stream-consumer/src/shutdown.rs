@@ -35,6 +35,11 @@ impl Shutdown {
         self.stop.cancel();
     }
 
+    /// Asks for a graceful stop, however often it was asked for before.
+    pub(crate) fn stop_gently(&self) {
+        self.stop.cancel();
+    }
+
     /// Asks for an immediate stop: running handlers are aborted, what they held is handed back.
     pub fn stop_now(&self) {
         self.stop.cancel();

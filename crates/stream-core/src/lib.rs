@@ -16,6 +16,7 @@
 //! * [`RestartPolicy`], [`Restarts`]: whether what has failed is started anew.
 //! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
 //!   [`NamePattern`]: whose names that is meant for.
+//! * [`PrefectKeys`]: the names that Prefect gives its keys.
 
 mod backoff;
 mod cleanup;
@@ -33,6 +34,7 @@ mod letter;
 mod name;
 mod pattern;
 mod policy;
+mod prefect;
 mod read_ahead;
 mod restart;
 mod retry;
@@ -56,6 +58,7 @@ pub use letter::{LetterContent, LetterError};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
 pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
+pub use prefect::PrefectKeys;
 pub use read_ahead::{ReadAhead, ReadLimits};
 pub use restart::{Restart, RestartPolicy, Restarts};
 pub use retry::{MAX_DETAIL, Outcome, RetryPolicy, Verdict};

@@ -36,6 +36,13 @@ pub enum Outcome {
     },
     /// Not handled and not to be counted: give it back to the group, for any consumer to take.
     Release,
+    /// Stop the whole consumer gracefully, as if its switch had been turned; what becomes of this entry is said here. What
+    /// Prefect's handlers raise as `StopConsumer(ack)`.
+    Stop {
+        /// `true`: handled, acknowledge it. `false`: not handled; the attempt has failed, and unless it was the last one the
+        /// entry goes back to the group as the consumer stops.
+        acknowledge: bool,
+    },
 }
 
 impl Outcome {
@@ -55,6 +62,16 @@ impl Outcome {
         // The text ends where the bound is reached, or where the error's own formatting fails: both leave what was written.
         let _ = write!(text, "{error}");
         Self::Retry { after: None, error: Some(text.0) }
+    }
+
+    /// Handled, and the last one: acknowledge it and stop the consumer.
+    pub fn stop() -> Self {
+        Self::Stop { acknowledge: true }
+    }
+
+    /// Whether the consumer is to stop.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Stop { .. })
     }
 
     /// Dead-letter it because of `reason`, of which the first 1 KiB ([`MAX_DETAIL`]) is kept.
@@ -191,7 +208,8 @@ impl RetryPolicy {
     /// between 0 and 1; others count as the nearer end.
     pub fn verdict(&self, attempt: u32, outcome: &Outcome, random: f64) -> Verdict {
         match outcome {
-            Outcome::Done => Verdict::Acknowledge,
+            Outcome::Done | Outcome::Stop { acknowledge: true } => Verdict::Acknowledge,
+            Outcome::Stop { acknowledge: false } => self.verdict(attempt, &Outcome::retry(), random),
             Outcome::Release => Verdict::HandBack,
             Outcome::Reject { reason } => Verdict::DeadLetter(DeadReason::Rejected(cut(reason.clone()))),
             Outcome::Retry { after: _, error } if self.is_last(attempt) => {
@@ -271,6 +289,10 @@ mod tests {
         assert_eq!(policy.verdict(1, &Outcome::reject("no such order"), 0.5), rejected);
         let exhausted = Verdict::DeadLetter(DeadReason::Exhausted { error: Some("timeout".to_owned()) });
         assert_eq!(policy.verdict(8, &Outcome::failed("timeout"), 0.5), exhausted);
+        assert_eq!(policy.verdict(8, &Outcome::stop(), 0.5), Verdict::Acknowledge);
+        let failed = Outcome::Stop { acknowledge: false };
+        assert!(matches!(policy.verdict(7, &failed, 0.5), Verdict::RetryAfter(_)));
+        assert_eq!(policy.verdict(8, &failed, 0.5), Verdict::DeadLetter(DeadReason::Exhausted { error: None }));
         let own = Outcome::retry_after(Duration::from_millis(7));
         assert_eq!(policy.verdict(1, &own, 0.5), Verdict::RetryAfter(Duration::from_millis(7)));
         assert_eq!(policy.verdict(1, &Outcome::retry_after(Duration::MAX), 0.5), Verdict::RetryAfter(30 * DAY));

@@ -30,7 +30,10 @@ pub use options::{
 };
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
-pub use publisher::{PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed};
+pub use publisher::{
+    FastStreamFormat, FastStreamMessage, FastStreamPublisher, PrefectPublisher, PrefectPublisherBuilder, PublishError,
+    Publisher, PublisherBuilder, Receipt, Unconfirmed,
+};
 pub use recovery::Recovery;
 pub use request::Request;
 pub use sentinel::SentinelOptions;

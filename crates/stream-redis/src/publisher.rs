@@ -13,9 +13,14 @@ use tokio::task::JoinHandle;
 use crate::command::{Precision, Trim, TrimTo};
 use crate::{Client, Error, ErrorKind};
 
+mod faststream;
+mod prefect;
 mod queue;
 mod run;
 
+pub use faststream::{FastStreamFormat, FastStreamMessage, FastStreamPublisher};
+pub use prefect::{PrefectPublisher, PrefectPublisherBuilder};
+use queue::Marker;
 use run::{Settings, Shared};
 
 /// Appends entries to one stream.
@@ -82,7 +87,7 @@ impl Publisher {
     {
         let entry = entry(fields);
         let shared = self.shared.clone();
-        async move { shared.accept(entry?).await?.confirmed().await }
+        async move { shared.accept(entry?, None).await?.confirmed().await }
     }
 
     /// Like [`publish`](Self::publish), for those who do not want to wait for each confirmation: returns when the entry is
@@ -101,7 +106,16 @@ impl Publisher {
     {
         let entry = entry(fields);
         let shared = self.shared.clone();
-        async move { shared.accept(entry?).await }
+        async move { shared.accept(entry?, None).await }
+    }
+
+    /// Like [`enqueue`](Self::enqueue), unless an entry with the same marker was appended before.
+    async fn enqueue_once(
+        &self,
+        entry: Result<Entry, PublishError>,
+        marker: Option<Marker>,
+    ) -> Result<Receipt, PublishError> {
+        self.shared.clone().accept(entry?, marker).await
     }
 
     /// Waits until every entry that was accepted before the call is confirmed or failed; cuts the linger short. While the
@@ -170,6 +184,12 @@ pub enum PublishError {
     /// The server refused the entry, or lets us in no more, and trying again changes nothing.
     #[error("the entry was not published")]
     Failed(#[source] Arc<Error>),
+    /// The message cannot be written in the format that was asked for.
+    #[error("the message cannot be encoded: {0}")]
+    Encoding(&'static str),
+    /// One with the same value of its deduplication attribute was published before: this one was not appended.
+    #[error("a message with the same deduplication value was published before")]
+    Duplicate,
     /// The publisher was closed before the entry was confirmed.
     #[error("the publisher was closed before the entry was confirmed")]
     Closed,

@@ -60,6 +60,8 @@
 //! | several consumers and maintenance in one process | [`Host`], [`host`] |
 //! | configuration by the environment | [`Settings`], [`settings`] |
 //! | publishing | [`Publisher`] |
+//! | working beside Prefect | [`PrefectMessage`], [`PrefectPublisher`], [`PrefectKeys`], [`Outcome::stop`], [`Consumer::ephemeral_subscription`] |
+//! | working beside `FastStream` | [`FastStream`], [`FastStreamPublisher`], [`FastStreamMessage`], [`Acknowledge`] |
 //! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
 //! | trimming, clean-up, lag | [`maint`] |
 //!
@@ -82,18 +84,19 @@ pub use settings::Settings;
 pub use stream_consumer::{
     Acknowledge, Attempt, ConfigError, Consumer, Context, DATA_FIELD, Data, DeadLetterLayout, DecodeError, Deliveries,
     Delivery, DrainReport, DurableBuilder, DurableConsumer, Entries, EphemeralBuilder, EphemeralConsumer,
-    EphemeralReport, Event, Fields, FromDelivery, Handler, Health, HealthHandle, IntoOutcome, IntoOutcomes, Json,
-    Observer, OnGap, OnGroupLost, Positions, PulledDelivery, RetryOrder, RunError, RunState, Shutdown, Stats,
-    StatsHandle, shutdown_signal,
+    EphemeralReport, Event, FastStream, FastStreamBody, FastStreamEnvelope, Fields, FromDelivery, Handler, Health,
+    HealthHandle, IntoOutcome, IntoOutcomes, Json, Observer, OnGap, OnGroupLost, Positions, PrefectMessage,
+    PulledDelivery, RetryOrder, RunError, RunState, Shutdown, Stats, StatsHandle, shutdown_signal,
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,
-    RestartPolicy, RetryPolicy, StartFrom, StreamKey,
+    PrefectKeys, RestartPolicy, RetryPolicy, StartFrom, StreamKey,
 };
 pub use stream_redis::command::Precision;
 pub use stream_redis::{
     Address, Client, ClusterOptions, ConnectOptions, ConnectOptionsBuilder, CredentialProvider, Credentials, Error,
-    ErrorKind, Keepalive, Protocol, PublishError, Publisher, PublisherBuilder, Receipt, Recovery, SentinelOptions,
+    ErrorKind, FastStreamFormat, FastStreamMessage, FastStreamPublisher, Keepalive, PrefectPublisher,
+    PrefectPublisherBuilder, Protocol, PublishError, Publisher, PublisherBuilder, Receipt, Recovery, SentinelOptions,
     Unconfirmed,
 };
 #[cfg(feature = "rustls")]

@@ -4,10 +4,13 @@
 mod bad_input;
 mod bounded_memory;
 mod delivery;
+mod envelopes;
 mod ephemeral;
 mod field_cases;
+mod interop;
 mod maint;
 mod memory;
+mod prefect;
 mod recovery;
 mod stopping;
 mod topology;

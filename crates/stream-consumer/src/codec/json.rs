@@ -12,15 +12,7 @@ pub struct Json<T>(pub T);
 impl<T: DeserializeOwned> FromDelivery for Json<T> {
     fn from_delivery(delivery: &Delivery) -> Result<Self, DecodeError> {
         let payload = super::payload_of(delivery.entry()).ok_or_else(|| DecodeError::missing_field(DATA_FIELD))?;
-        serde_json::from_slice(payload).map(Json).map_err(|error| {
-            // The text of serde's error may quote the payload; its place and kind do not.
-            DecodeError::new(format!(
-                "the field `{DATA_FIELD}` is not the expected JSON ({:?} error at line {}, column {})",
-                error.classify(),
-                error.line(),
-                error.column()
-            ))
-        })
+        decode(DATA_FIELD, payload).map(Json)
     }
 }
 
@@ -30,4 +22,17 @@ impl<T> std::ops::Deref for Json<T> {
     fn deref(&self) -> &T {
         &self.0
     }
+}
+
+/// Decodes what came in the field `field`.
+pub(super) fn decode<T: DeserializeOwned>(field: &str, json: &[u8]) -> Result<T, DecodeError> {
+    serde_json::from_slice(json).map_err(|error| {
+        // The text of serde's error may quote the payload; its place and kind do not.
+        DecodeError::new(format!(
+            "the field `{field}` is not the expected JSON ({:?} error at line {}, column {})",
+            error.classify(),
+            error.line(),
+            error.column()
+        ))
+    })
 }

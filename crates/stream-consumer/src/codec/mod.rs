@@ -3,12 +3,16 @@
 //! What an extractor cannot decode is an outcome, never a stuck or vanished entry: it goes to the dead letters with its
 //! raw bytes.
 
+mod faststream;
 mod json;
 mod plain;
+mod prefect;
 
+pub use faststream::{FastStream, FastStreamBody, FastStreamEnvelope};
 pub use json::Json;
 pub(crate) use plain::payload_of;
 pub use plain::{Attempt, Data, Fields};
+pub use prefect::PrefectMessage;
 
 use std::error::Error as StdError;
 

@@ -10,6 +10,9 @@ pub(crate) fn swallowed(mode: Acknowledge, outcome: &Outcome) -> Option<DeadReas
         (Acknowledge::Always | Acknowledge::First | Acknowledge::NoAck, Outcome::Retry { error, .. }) => {
             Some(DeadReason::Exhausted { error: error.clone() })
         }
+        (Acknowledge::Always | Acknowledge::First | Acknowledge::NoAck, Outcome::Stop { acknowledge: false }) => {
+            Some(DeadReason::Exhausted { error: None })
+        }
         _ => None,
     }
 }
@@ -20,7 +23,10 @@ pub(crate) fn by_mode(mode: Acknowledge, outcome: Outcome) -> Outcome {
         (Acknowledge::RejectOnError, Outcome::Retry { after: None, error: Some(error) }) => {
             Outcome::Reject { reason: error }
         }
-        (Acknowledge::Always | Acknowledge::First | Acknowledge::NoAck, Outcome::Retry { .. }) => Outcome::Done,
+        (
+            Acknowledge::Always | Acknowledge::First | Acknowledge::NoAck,
+            Outcome::Retry { .. } | Outcome::Stop { .. },
+        ) => Outcome::Done,
         (_, outcome) => outcome,
     }
 }
@@ -39,5 +45,11 @@ mod tests {
         check(Acknowledge::Always, failed(), Outcome::Done);
         check(Acknowledge::Always, Outcome::reject("bad"), Outcome::reject("bad"));
         check(Acknowledge::First, failed(), Outcome::Done);
+        let stop = Outcome::Stop { acknowledge: false };
+        check(Acknowledge::RejectOnError, stop.clone(), stop.clone());
+        check(Acknowledge::Always, stop.clone(), Outcome::Done);
+        assert!(
+            swallowed(Acknowledge::Always, &stop).is_some() && swallowed(Acknowledge::RetryOnError, &stop).is_none()
+        );
     }
 }

@@ -55,6 +55,9 @@ impl<W: Work> Worker<W> {
 
     fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
         let mode = self.stream.config.acknowledge;
+        if outcome.is_stop() && !std::mem::replace(&mut self.stopped_by_handler, true) {
+            self.fleet.shutdown.stop_gently();
+        }
         let error = swallowed(mode, &outcome);
         let outcome = by_mode(mode, outcome);
         let (id, attempt) = (delivery.id(), delivery.attempt());

@@ -32,7 +32,7 @@ impl<W: Work> Worker<W> {
         // One look at the clock for each handler: the end of one is the beginning of the next.
         let mut clock = now();
         for _ in 0..BURST {
-            if self.queue.is_empty() {
+            if self.queue.is_empty() || (self.stopped_by_handler && !self.owes) {
                 break;
             }
             let Some(permit) = self.permit() else { break };

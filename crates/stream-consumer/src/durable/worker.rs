@@ -92,6 +92,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) last_sweep: Instant,
     timer: Pin<Box<Sleep>>,
     ready_told: bool,
+    /// A handler has asked for the stop that is about to be noticed: nothing more is started until then.
+    pub(crate) stopped_by_handler: bool,
     pub(crate) report: super::DrainReport,
 }
 
@@ -139,6 +141,7 @@ impl<W: Work> Worker<W> {
             last_sweep: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             ready_told: false,
+            stopped_by_handler: false,
             report: super::DrainReport::default(),
         }
     }

@@ -79,6 +79,8 @@ pub(crate) struct Worker<W: Work> {
     swept: Instant,
     timer: Pin<Box<Sleep>>,
     ready_told: bool,
+    /// Nothing more is started.
+    stopped_by_handler: bool,
 }
 
 impl<W: Work> Worker<W> {
@@ -108,6 +110,7 @@ impl<W: Work> Worker<W> {
             swept: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             ready_told: false,
+            stopped_by_handler: false,
         }
     }
 
@@ -277,7 +280,7 @@ impl<W: Work> Worker<W> {
         let in_place = self.stream.config.retry_order == RetryOrder::InPlace && self.stream.config.lane_of.is_none();
         let most = self.work.batch();
         let mut left = BURST;
-        while !self.queue.is_empty() && left > 0 {
+        while !self.queue.is_empty() && left > 0 && !self.stopped_by_handler {
             if in_place && (self.jobs.running() > 0 || !self.waiting.is_empty()) {
                 break;
             }
@@ -347,6 +350,15 @@ impl<W: Work> Worker<W> {
 
     fn settle(&mut self, number: u64, delivery: Delivery, outcome: &Outcome) {
         let (id, attempt) = (delivery.id(), delivery.attempt());
+        if let Outcome::Stop { acknowledge } = outcome {
+            self.stopped_by_handler = true;
+            self.shutdown.stop_gently();
+            if !acknowledge {
+                // Whoever goes on from the position gets it: that does not pass it.
+                self.unstarted += 1;
+                return;
+            }
+        }
         match self.stream.config.retry.verdict(attempt, outcome, fastrand::f64()) {
             Verdict::Acknowledge => {
                 count(&self.stream.counters.handled, 1);

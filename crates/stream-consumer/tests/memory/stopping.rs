@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, Data, Outcome, Shutdown};
+use stream_consumer::{Consumer, Context, Data, Outcome, Shutdown, StartFrom};
 use stream_testkit::MemoryServer;
 use tokio::time::sleep;
 
@@ -105,4 +105,61 @@ async fn a_handler_that_has_returned_when_all_are_aborted_counts_by_its_outcome(
     let report = consumer.run_with(&shutdown, handler).await.unwrap();
     assert_eq!((report.aborted, report.handed_back, report.stats.acknowledged), (0, 0, 1));
     assert!(server.pending("s", "g").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_stops_its_consumer_stops_all_of_its_streams_and_nobody_elses_switch() {
+    let server = MemoryServer::new();
+    publish(&server, "a", 100);
+    publish(&server, "b", 100);
+    let shutdown = Shutdown::new();
+    let consumer =
+        Consumer::durable(&server.client()).stream("a").stream("b").group("g").concurrency(1).build().unwrap();
+    let run = consumer.run_with(&shutdown, |Data(data): Data| async move {
+        if data == "20" { Outcome::stop() } else { Outcome::Done }
+    });
+    let report = tokio::time::timeout(Duration::from_hours(1), run).await.unwrap().unwrap();
+    assert!(!shutdown.is_stopping());
+    // Far from all: what was fetched is handed back.
+    let stats = report.stats;
+    assert!((21..=130).contains(&stats.started), "{report:?}");
+    assert_eq!((stats.acknowledged, stats.started + report.handed_back), (stats.started, stats.received), "{report:?}");
+    assert_eq!((report.left_pending, report.unconfirmed), (0, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_a_stream_and_stops_without_having_handled_an_entry_can_go_on_with_it() {
+    let server = MemoryServer::new();
+    let ids: Vec<_> = (0..10).map(|n| server.add("s", [("data", n.to_string())])).collect();
+    for acknowledge in [false, true] {
+        let consumer = Consumer::ephemeral(&server.client()).stream("s").start(StartFrom::Beginning).build().unwrap();
+        let journal = Journal::default();
+        let noted = journal.clone();
+        let shutdown = Shutdown::new();
+        let run = consumer.run_with(&shutdown, move |Data(data): Data, cx: Context| {
+            let noted = noted.clone();
+            async move {
+                noted.done(cx).await;
+                if data == "4" { Outcome::Stop { acknowledge } } else { Outcome::Done }
+            }
+        });
+        let report = tokio::time::timeout(Duration::from_hours(1), run).await.unwrap().unwrap();
+        assert_eq!(journal.attempts().len(), 5, "nothing was started after it");
+        let position = if acknowledge { ids[4] } else { ids[3] };
+        assert_eq!(report.positions[0].1, position, "{report:?}");
+        assert_eq!(report.unstarted, 5 + u64::from(!acknowledge), "{report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_was_pulled_can_stop_its_consumer() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 3);
+    let mut deliveries = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap().deliveries();
+    deliveries.next().await.unwrap().settle(Outcome::stop());
+    while let Some(delivery) = deliveries.next().await {
+        // Fetched before the stop was noticed.
+        delivery.settle(Outcome::Release);
+    }
+    assert_eq!(deliveries.stop().await.unwrap().stats.acknowledged, 1);
 }

@@ -14,7 +14,7 @@ mod info;
 mod key;
 mod pending;
 mod range;
-mod script;
+pub(crate) mod script;
 mod trim;
 
 pub use acknowledge::XAck;

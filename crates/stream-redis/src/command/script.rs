@@ -1,6 +1,6 @@
 //! The Lua scripts that make a check of ownership and what follows from it one atomic step.
 //!
-//! What must stay true: all keys are declared (`KEYS[1]` is the stream, and only those of dead letters have more),
+//! What must stay true: all keys are declared (`KEYS[1]` is the stream, and only scripts that write elsewhere have more),
 //! every command inside is one of Redis 6.2, and an error of a command inside arrives under its own code. An in-memory
 //! server recognises the scripts by [`Script::by_sha`] and [`Script::by_source`] and runs a version of its own.
 
@@ -69,6 +69,9 @@ scripts! {
     7 dead_letter_hash,
     /// `group consumer id…`: like `acknowledge`, and deletes the entries if the stream has no other group.
     8 acknowledge_delete,
+    /// `seconds asker XADD-argument…` with the marker as second key: appends an entry that was not appended before; returns
+    /// its id, or nil where somebody else had set the marker.
+    9 publish_once,
 }
 
 impl Script {
@@ -130,13 +133,25 @@ impl Script {
 }
 
 /// The error of a command inside a script under the code it has outside of one: a missing permission comes without.
-fn inner(error: &ServerError) -> ServerError {
+pub(crate) fn inner(error: &ServerError) -> ServerError {
     let mut error = error.clone();
     let refusals = ["ACL failure in script", "The user executing the script can't"];
     if error.code == "ERR" && refusals.iter().any(|refusal| error.detail.starts_with(refusal)) {
         "NOPERM".clone_into(&mut error.code);
     }
     error
+}
+
+impl Script {
+    /// A call by the SHA-1, to be completed with arguments and sent among other commands.
+    pub(crate) fn call(&self, keys: &[&StreamKey]) -> Request {
+        encode("EVALSHA", &self.sha, keys)
+    }
+
+    /// The command that makes the server know the script.
+    pub(crate) fn load(&self) -> Request {
+        Request::new("SCRIPT LOAD").arg(self.source)
+    }
 }
 
 fn encode(command: &'static str, body: &str, keys: &[&StreamKey]) -> Request {
@@ -149,7 +164,7 @@ mod tests {
 
     #[test]
     fn scripts_are_found_by_sha_and_by_source() {
-        assert_eq!(Script::all().len(), 9);
+        assert_eq!(Script::all().len(), 10);
         for script in Script::all() {
             assert!(std::ptr::eq(Script::by_sha(script.sha()).unwrap(), script));
             assert!(std::ptr::eq(Script::by_sha(script.sha().to_uppercase()).unwrap(), script));
@@ -185,6 +200,7 @@ mod tests {
             Script::destroy_group(),
             Script::dead_letter_hash(),
             Script::acknowledge_delete(),
+            Script::publish_once(),
         ];
         let names = all.map(Script::name);
         let expected = [
@@ -197,6 +213,7 @@ mod tests {
             "destroy_group",
             "dead_letter_hash",
             "acknowledge_delete",
+            "publish_once",
         ];
         assert_eq!(names, expected);
     }

@@ -8,9 +8,9 @@ use stream_core::{Backoff, BackoffPolicy, Entry, EntryId, StreamKey};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::queue::{Form, Queue};
+use super::queue::{Form, Marker, Queue};
 use super::{PublishError, Receipt, Unconfirmed};
-use crate::command::Trim;
+use crate::command::{Script, Trim};
 use crate::{Capabilities, Capability, Client, Connection, Error, ErrorKind, Recovery};
 
 /// What a server remembers of one producer by default. A batch within that is recognised as a whole.
@@ -59,14 +59,14 @@ impl Shared {
     }
 
     /// Waits for room and takes the entry in.
-    pub(super) async fn accept(self: Arc<Self>, entry: Entry) -> Result<Receipt, PublishError> {
+    pub(super) async fn accept(self: Arc<Self>, entry: Entry, marker: Option<Marker>) -> Result<Receipt, PublishError> {
         let permit = self.room.clone().acquire_owned().await.map_err(|_| PublishError::Closed)?;
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         if state.closed {
             return Err(PublishError::Closed);
         }
-        state.queue.push(entry, (sender, permit));
+        state.queue.push(entry, marker, (sender, permit));
         drop(state);
         self.wake.notify_one();
         Ok(Receipt(receiver))
@@ -155,6 +155,8 @@ impl fmt::Debug for Shared {
 struct Link {
     connection: Arc<dyn Connection>,
     idempotent: bool,
+    /// Whether the script that appends once was loaded.
+    loaded: bool,
 }
 
 pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings) {
@@ -164,7 +166,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings)
     let mut known = false;
     loop {
         shared.ready(settings.batch, settings.linger).await;
-        let Link { connection, idempotent } = match &mut link {
+        let Link { connection, idempotent, loaded } = match &mut link {
             Some(link) => link,
             none => match connect(&client, &settings).await {
                 Ok(new) => none.insert(new),
@@ -178,16 +180,26 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings)
                 }
             },
         };
-        let form = Form { key: &settings.key, trim: settings.trim, producer: idempotent.then_some(producer.as_str()) };
+        let form = Form { key: &settings.key, trim: settings.trim, producer: &producer, idempotent: *idempotent };
         let most = if *idempotent { settings.batch.min(REMEMBERED) } else { settings.batch };
-        let requests = shared.state().queue.take(most, form);
+        let (mut requests, script) = {
+            let queue = &mut shared.state().queue;
+            (queue.take(most, form), queue.needs_script() && !*loaded)
+        };
+        if script {
+            requests.insert(0, Script::publish_once().load());
+        }
         match connection.send(&requests).await {
-            Ok(replies) => {
-                let settled = shared.state().queue.settle(&settings.key, replies);
+            Ok(mut replies) => {
+                let refusal = if script && !replies.is_empty() { replies.remove(0).err() } else { None };
+                *loaded |= script && refusal.is_none();
+                let settled = shared.state().queue.settle(&settings.key, replies, refusal.as_ref());
                 shared.settled();
                 for ((sender, _), told) in settled.told {
                     known |= told.is_ok();
-                    if let Err(Err(error)) = sender.send(told) {
+                    if let Err(Err(error)) = sender.send(told)
+                        && !matches!(error, PublishError::Duplicate)
+                    {
                         tracing::error!(
                             error = &error as &dyn std::error::Error,
                             "an entry failed and nobody waits for it"
@@ -197,6 +209,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings)
                 match settled.again {
                     None => backoff.reset(),
                     Some(error) => {
+                        *loaded &= error.kind() != ErrorKind::NoScript;
                         if error.recovery() == Recovery::Reconnect {
                             link = None;
                         }
@@ -219,7 +232,7 @@ async fn connect(client: &Client, settings: &Settings) -> Result<Link, Error> {
         && Capabilities::probe_for(&*connection, &settings.key, &[Capability::Idempotent])
             .await?
             .has(Capability::Idempotent);
-    Ok(Link { connection, idempotent })
+    Ok(Link { connection, idempotent, loaded: false })
 }
 
 /// Whether trying again to connect is of no use. `known` tells that there was a session that worked.

@@ -5,6 +5,8 @@ mod capability;
 mod commands;
 mod connect;
 mod every_server;
+mod lossy;
+mod publish_once;
 mod publisher;
 mod reader;
 mod scripts;

@@ -1,21 +1,16 @@
 //! Publishing to real servers, also while they fail.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::join_all;
-use stream_core::{BackoffPolicy, EntryId, StreamKey};
+use stream_core::{BackoffPolicy, EntryId};
 use stream_redis::command::{Precision, XLen, XRange, run};
-use stream_redis::{
-    Capability, Client, Connection, Connector, Error, ErrorKind, PublishError, Publisher, PublisherBuilder, Reader,
-    Request, ServerError, Value,
-};
+use stream_redis::{Capability, Client, ErrorKind, PublishError, Publisher, PublisherBuilder};
 use stream_testkit::{AppendFsync, ServerOptions, eventually};
 
 use crate::capability::expected;
 use crate::every_server::{connect, key, ok, on_every_server};
+use crate::lossy::Lossy;
 
 fn builder(client: &Client) -> PublisherBuilder {
     let backoff = BackoffPolicy::new(Duration::from_millis(1), Duration::from_millis(50)).unwrap();
@@ -33,43 +28,11 @@ async fn length(client: &Client) -> u64 {
     run(&*connection, &XLen { key: key() }).await.unwrap()
 }
 
-/// Loses the reply to the first batch of entries, after the server has written it.
-#[derive(Debug, Clone)]
-struct Lossy {
-    inner: Client,
-    lost: Arc<AtomicBool>,
-}
-
-struct LossyConnection(Arc<dyn Connection>, Arc<AtomicBool>);
-
-#[async_trait]
-impl Connector for Lossy {
-    async fn connect(&self, key: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
-        let connection = self.inner.connector().connect(key).await?;
-        Ok(Arc::new(LossyConnection(connection, self.lost.clone())))
-    }
-
-    async fn open_reader(&self, key: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
-        self.inner.connector().open_reader(key, name).await
-    }
-}
-
-#[async_trait]
-impl Connection for LossyConnection {
-    async fn send(&self, requests: &[Request]) -> Result<Vec<Result<Value, ServerError>>, Error> {
-        let replies = self.0.send(requests).await?;
-        if requests.len() > 1 && !self.1.swap(true, Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Io, "the reply was lost"));
-        }
-        Ok(replies)
-    }
-}
-
 #[tokio::test]
 async fn what_was_written_before_the_reply_was_lost_is_there_once_where_the_server_can_tell() {
     on_every_server(ServerOptions::new(), async |server| {
         let inner = Client::open(&server.url()).unwrap();
-        let client = Client::from_connector(Lossy { inner, lost: Arc::default() });
+        let client = Client::from_connector(Lossy::new(inner, |requests| requests.len() > 1, u32::MAX));
         // One batch, so that what is lost is the reply to all of them.
         let publisher = builder(&client).batch(50).linger(Duration::from_secs(10)).build().unwrap();
         publish(&publisher, 50).await;

@@ -256,3 +256,21 @@ async fn a_server_that_is_down_is_waited_for_and_a_stop_cuts_that_short() {
     running.stop().await;
     assert!(at.elapsed() < Duration::from_millis(100), "{:?}", at.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_trouble_after_a_good_read_is_backed_off_from_as_the_first() {
+    let server = MemoryServer::new();
+    let seen = Seen::default();
+    let base = Duration::from_secs(1);
+    let running = run(ephemeral(&server.client(), "s").backoff(base, 60 * base), seen.handler());
+    until("ready", || running.is_ready()).await;
+    for n in 1..=12 {
+        server.kill_connections();
+        let published = tokio::time::Instant::now();
+        publish(&server, "s", 1);
+        until("the entry", || seen.len() == n).await;
+        // The reading socket and the command connection each wait once or twice; without a reset it would be a minute.
+        assert!(published.elapsed() <= 6 * base, "trouble {n} took {:?}", published.elapsed());
+    }
+    running.stop().await;
+}

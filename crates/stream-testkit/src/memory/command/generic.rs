@@ -45,15 +45,15 @@ pub(super) fn get(db: &mut Db, args: &[Bytes]) -> Reply {
     }
 }
 
-/// `SET key value [NX] [PX ms]`.
+/// `SET key value [NX] [PX ms | EX s]`.
 pub(super) fn set(db: &mut Db, args: &[Bytes]) -> Reply {
     let (mut only_new, mut expires_at) = (false, None);
     let mut rest = Args::after(args, 3);
     while rest.len() > 0 {
         if rest.option("NX", 0) {
             only_new = true;
-        } else if rest.option("PX", 1) {
-            let millis = rest.int()?;
+        } else if let Some(unit) = if rest.option("PX", 1) { Some(1) } else { rest.option("EX", 1).then_some(1000) } {
+            let millis = rest.int()?.saturating_mul(unit);
             if millis <= 0 {
                 return Err(error("ERR invalid expire time in 'set' command"));
             }

@@ -67,6 +67,7 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
         }
         "remove_consumer" => call.remove_consumer(),
         "destroy_group" => call.destroy_group(),
+        "publish_once" => call.publish_once(keys.get(1).ok_or_else(broken)?, rest),
         _ => Err(foreign()),
     }
 }
@@ -206,6 +207,30 @@ impl Call<'_> {
             self.command(&[b"XGROUP", b"DESTROY", key, group])?;
         }
         Ok(Value::Int(i64::from(abandoned)))
+    }
+
+    /// The first argument is for how many seconds the marker counts, the second who asks.
+    fn publish_once(&mut self, marker: &Bytes, entry: &[Bytes]) -> Reply {
+        let (seconds, asker) = (self.group.clone(), self.consumer.clone());
+        if let Value::Bulk(held) = self.command(&[b"GET", marker])? {
+            let space = held.iter().position(|byte| *byte == b' ').filter(|at| *at > 0);
+            let own = space.filter(|at| held[at + 1..] == asker).map(|at| Value::Bulk(held.slice(..at)));
+            return Ok(own.unwrap_or(Value::Nil));
+        }
+        self.command(&[b"SET", marker, b"1", b"EX", &seconds])?;
+        let mut add: Vec<&[u8]> = vec![b"XADD", self.key];
+        add.extend(entry.iter().map(Bytes::as_ref));
+        let id = match self.command(&add) {
+            Ok(id) => id,
+            Err(error) => {
+                // Whether it could be deleted changes nothing about the answer.
+                let _ = self.command(&[b"DEL", marker]);
+                return Err(error);
+            }
+        };
+        let value = [id.as_bytes().unwrap_or_default(), b" ", &asker].concat();
+        self.command(&[b"SET", marker, &value, b"EX", &seconds])?;
+        Ok(id)
     }
 
     fn owns(&mut self, id: &Bytes) -> Result<bool, ServerError> {
