@@ -3,6 +3,7 @@
 //! A file per command. What a contributor or a CI machine has to run is a command here and not a line of a script, so
 //! that both run the same.
 
+mod bench;
 mod demo;
 mod integration;
 mod servers;
@@ -27,6 +28,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Bench(bench::Bench),
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
@@ -37,6 +39,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Bench(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
         Command::Servers(command) => command.run(),

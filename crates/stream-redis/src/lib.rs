@@ -26,6 +26,7 @@ pub use options::{Address, ConnectOptions, ConnectOptionsBuilder, Keepalive, Pro
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
 pub use publisher::{PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed};
+pub use reader::SocketReader;
 pub use recovery::Recovery;
 pub use request::Request;
 pub use value::Value;
