@@ -5,6 +5,7 @@
 
 mod bench;
 mod demo;
+mod instructions;
 mod integration;
 mod servers;
 mod steps;
@@ -33,6 +34,7 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
     Servers(servers::Servers),
+    Instructions(instructions::Instructions),
     Integration(integration::Integration),
     Test(test::Test),
 }
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
         Command::Servers(command) => command.run(),
+        Command::Instructions(command) => command.run(),
         Command::Integration(command) => command.run(),
         Command::Test(command) => command.run(),
     };

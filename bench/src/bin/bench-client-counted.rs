@@ -1,7 +1,8 @@
 //! A racer whose allocations are counted, which costs it time: for counts and not for rates.
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use streamkeeper_bench::client::{Failure, main as run};
+use streamkeeper_bench::Failure;
+use streamkeeper_bench::client::main as run;
 
 #[global_allocator]
 static COUNTED: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;

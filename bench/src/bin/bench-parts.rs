@@ -1,7 +1,7 @@
 //! Runs one part a number of times and does nothing else, for those who count instructions: `bench-parts NAME RUNS`.
 //! Without arguments it prints the names, each with the items of one run.
 
-use streamkeeper_bench::client::Failure;
+use streamkeeper_bench::Failure;
 use streamkeeper_bench::parts::PARTS;
 
 fn main() -> Result<(), Failure> {

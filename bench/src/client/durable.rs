@@ -12,7 +12,8 @@ use streamkeeper::{
 };
 
 use super::report::Watch;
-use super::{Failure, SLOW, Task, number, streams};
+use super::{SLOW, Task, number, streams};
+use crate::Failure;
 
 /// What the handler does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

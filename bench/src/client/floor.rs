@@ -5,9 +5,10 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use super::Task;
 use super::raw::{Socket, argument, begin, command};
 use super::report::Watch;
-use super::{Failure, Task};
+use crate::Failure;
 
 /// How long a read waits for entries that are still to come, in milliseconds.
 const BLOCK: &[u8] = b"1000";

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::floor::count_replies;
 use super::raw::{Socket, command};
 use super::report::{Watch, now_ns};
-use super::{Failure, Task, streams};
+use super::{Task, streams};
+use crate::Failure;
 
 /// Bytes that are written at once.
 const WRITE: usize = 64 << 10;

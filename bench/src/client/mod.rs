@@ -18,8 +18,7 @@ use std::time::Duration;
 pub use report::Allocations;
 use report::Watch;
 
-/// A racer's failure.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+use crate::Failure;
 
 /// What a racer has to do.
 #[derive(Debug, Clone)]

@@ -9,7 +9,8 @@ use redis::{AsyncCommands, AsyncConnectionConfig, Value};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::report::Watch;
-use super::{Failure, SLOW, Task};
+use super::{SLOW, Task};
+use crate::Failure;
 
 /// Reads 1,000, looks at each, acknowledges them, and so on.
 pub(super) async fn typed(task: &Task, watch: &Watch) -> Result<(), Failure> {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use streamkeeper::{Client, Consumer, Data, Publisher, Shutdown, StartFrom};
 
+use super::Task;
 use super::report::Watch;
-use super::{Failure, Task};
+use crate::Failure;
 
 pub(super) async fn follow(task: &Task, watch: Watch) -> Result<(), Failure> {
     let client = Client::open(&task.url())?;

@@ -12,27 +12,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Part;
 
-const ENTRIES: usize = 1_000;
-
-/// A reply of 1,000 entries.
-pub(super) fn entries(fields: usize, size: usize, chunk: usize) -> Part {
+/// A reply of so many entries, of `fields` fields with values of `size` bytes, in chunks of `chunk` bytes.
+pub(super) fn reply_of(entries: usize, fields: usize, size: usize, chunk: usize) -> Part {
     let read = ReadRequest {
         key: StreamKey::new("orders").unwrap_or_else(|_| unreachable!("the name is not empty")),
         from: ReadFrom::After(EntryId::ZERO),
-        count: ENTRIES,
+        count: entries,
         block: None,
     };
-    let replay = Replay { reply: reply(fields, size), chunk, at: None };
+    let replay = Replay { reply: reply(entries, fields, size), chunk, at: None };
     let mut reader = SocketReader::new(replay, Duration::from_secs(10));
     let mut batch = ReadBatch::default();
-    Part::new(ENTRIES as u64, move || {
+    Part::new(entries as u64, move || {
         reader.submit(&read);
         let mut cx = Context::from_waker(Waker::noop());
         batch.entries.clear();
         loop {
             match reader.poll_next(&mut cx, &mut batch) {
                 Poll::Ready(Ok(ReadProgress::Complete { total })) => {
-                    assert_eq!((total, batch.entries.len()), (ENTRIES, ENTRIES));
+                    assert_eq!((total, batch.entries.len()), (entries, entries));
                     break;
                 }
                 Poll::Ready(Ok(_)) => {}
@@ -42,11 +40,11 @@ pub(super) fn entries(fields: usize, size: usize, chunk: usize) -> Part {
     })
 }
 
-fn reply(fields: usize, size: usize) -> Vec<u8> {
+fn reply(entries: usize, fields: usize, size: usize) -> Vec<u8> {
     let string = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     let value = "x".repeat(size);
-    let mut reply = format!("*1\r\n*2\r\n{}*{ENTRIES}\r\n", string("orders"));
-    for number in 0..ENTRIES {
+    let mut reply = format!("*1\r\n*2\r\n{}*{entries}\r\n", string("orders"));
+    for number in 0..entries {
         let id = format!("1700000000{:03}-{}", number / 10, number % 10);
         let _ = write!(reply, "*2\r\n{}*{}\r\n", string(&id), fields * 2);
         for field in 0..fields {

@@ -73,7 +73,8 @@ fn end(report: Result<streamkeeper::DrainReport, streamkeeper::RunError>) {
 }
 
 fn runtime() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_all().build();
+    // What the consumer decides by the time that passes, it decides alike in every run.
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.unwrap_or_else(|error| panic!("a runtime needs a few descriptors: {error}"))
 }
 

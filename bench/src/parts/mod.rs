@@ -35,13 +35,13 @@ type Make = fn() -> Part;
 
 /// All parts by name, made when they are wanted.
 pub const PARTS: [(&str, Make); 15] = [
-    ("decode/200B", || decode::entries(1, 200, 64 << 10)),
-    ("decode/1KiB", || decode::entries(1, 1 << 10, 64 << 10)),
-    ("decode/32-fields", || decode::entries(32, 20, 64 << 10)),
-    ("decode/200B-in-chunks-of-1B", || decode::entries(1, 200, 1)),
-    ("decode/200B-in-chunks-of-64B", || decode::entries(1, 200, 64)),
-    ("decode/200B-in-chunks-of-4KiB", || decode::entries(1, 200, 4 << 10)),
-    ("decode/200B-in-chunks-of-1MiB", || decode::entries(1, 200, 1 << 20)),
+    ("decode/200B", || decode::reply_of(1_000, 1, 200, 64 << 10)),
+    ("decode/1KiB", || decode::reply_of(1_000, 1, 1 << 10, 64 << 10)),
+    ("decode/32-fields", || decode::reply_of(1_000, 32, 20, 64 << 10)),
+    ("decode/200B-in-chunks-of-1B", || decode::reply_of(100, 1, 200, 1)),
+    ("decode/200B-in-chunks-of-64B", || decode::reply_of(1_000, 1, 200, 64)),
+    ("decode/200B-in-chunks-of-4KiB", || decode::reply_of(1_000, 1, 200, 4 << 10)),
+    ("decode/200B-in-chunks-of-1MiB", || decode::reply_of(1_000, 1, 200, 1 << 20)),
     ("ledger/take-and-settle", decide::ledger),
     ("ledger/due-of-10000", decide::due),
     ("claim-cursor", decide::claim_cursor),

@@ -28,6 +28,7 @@ use stream_testkit::{RealServer, ServerBinary, ServerOptions};
 
 use self::growth::Growth;
 use self::programs::Programs;
+pub(crate) use self::programs::release;
 use self::report::{Report, Setup};
 use self::summary::Summary;
 use self::workload::Workload;

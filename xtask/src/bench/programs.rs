@@ -29,7 +29,7 @@ impl Programs {
             ),
             None => None,
         };
-        let folder = release(&[])?;
+        let folder = release("racers")?;
         Ok(Self { folder, peers })
     }
 
@@ -49,13 +49,13 @@ impl Programs {
     }
 }
 
-/// Builds the package of benchmarks in release, or of it what `arguments` name, and returns where its programs are.
+/// Builds a part of the benchmarks in release, `racers` or `parts`, and returns where its programs are.
 ///
 /// # Errors
 /// It does not build.
-pub(crate) fn release(arguments: &[&str]) -> Result<PathBuf, Failure> {
-    let build = ["build", "--quiet", "--release", "--package", PACKAGE, "--bins"];
-    if !run(cargo(if arguments.is_empty() { &build } else { arguments }))? {
+pub(crate) fn release(part: &str) -> Result<PathBuf, Failure> {
+    let package = ["--package", PACKAGE, "--no-default-features", "--features", part, "--bins"];
+    if !run(cargo(&[&["build", "--quiet", "--release"], &package[..]].concat()))? {
         return Err("the benchmarks do not build; see above".into());
     }
     let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));

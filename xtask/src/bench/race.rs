@@ -1,5 +1,5 @@
-//! One run of one racer, watched from outside: the clock runs from the first entry that the group has delivered to the
-//! moment when all are delivered and nothing is pending, so that starting up is not counted.
+//! One run of one racer, watched from outside: the clock runs from the last look at which the group had delivered nothing
+//! to the first at which all is delivered and nothing pending, so that starting up is not counted.
 
 use std::time::{Duration, Instant};
 
@@ -156,9 +156,11 @@ async fn drain(
     let begin = Instant::now();
     loop {
         let position = asked.position(&key).await?;
-        if position.delivered > EntryId::ZERO {
-            watched.look(asked);
+        if position.delivered == EntryId::ZERO {
+            // The clock runs from the last look that saw nothing: the next may come after several reads at once.
+            watched.restart();
         }
+        watched.look(asked);
         if position.delivered >= last && position.pending == 0 {
             break;
         }
@@ -245,6 +247,11 @@ impl Watched {
     fn new(process: u32) -> Self {
         let cpu = Cpu::of(process);
         Self { process, cpu, begin: None, used: None, memory: Vec::new(), peak: None, next: Duration::ZERO }
+    }
+
+    fn restart(&mut self) {
+        (self.begin, self.next) = (None, Duration::ZERO);
+        self.memory.clear();
     }
 
     fn look(&mut self, asked: &mut Asked) {
