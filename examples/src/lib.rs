@@ -1,1 +1,1 @@
-//! The examples of streamkeeper are in `examples/`: `cargo run -p streamkeeper-examples --example drain`.
+//! The examples of streamkeeper are in `examples/`: `cargo run -p streamkeeper-examples --example consume`.

@@ -3,7 +3,9 @@
 //! A file per command. What a contributor or a CI machine has to run is a command here and not a line of a script, so
 //! that both run the same.
 
+mod bench;
 mod demo;
+mod instructions;
 mod integration;
 mod servers;
 mod steps;
@@ -27,19 +29,23 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Bench(bench::Bench),
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
     Servers(servers::Servers),
+    Instructions(instructions::Instructions),
     Integration(integration::Integration),
     Test(test::Test),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Bench(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
         Command::Servers(command) => command.run(),
+        Command::Instructions(command) => command.run(),
         Command::Integration(command) => command.run(),
         Command::Test(command) => command.run(),
     };

@@ -34,6 +34,7 @@ pub use publisher::{
     FastStreamFormat, FastStreamMessage, FastStreamPublisher, PrefectPublisher, PrefectPublisherBuilder, PublishError,
     Publisher, PublisherBuilder, Receipt, Unconfirmed,
 };
+pub use reader::SocketReader;
 pub use recovery::Recovery;
 pub use request::Request;
 pub use sentinel::SentinelOptions;

@@ -1,5 +1,6 @@
 //! The run loop on the in-memory server and on paused time: exact where real servers can only be watched.
 
+mod acknowledging;
 mod blocking;
 mod modes;
 mod owning;

@@ -13,6 +13,7 @@ mod quick;
 mod tests;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -29,7 +30,10 @@ use crate::{Error, ErrorKind, ReadBatch, ReadProgress, ReadRequest, Reader};
 const POLL_BYTES: usize = 256 << 10;
 
 /// A [`Reader`] over a stream that is open, greeted and authenticated, with nothing in flight.
-pub(crate) struct SocketReader<S> {
+///
+/// [`Client`](crate::Client) makes its readers by itself. This is for a [`Connector`](crate::Connector) over a transport
+/// of one's own, such as a tunnel.
+pub struct SocketReader<S> {
     stream: S,
     /// How much longer than `BLOCK` an answer may take.
     margin: Duration,
@@ -54,9 +58,19 @@ struct InFlight {
     block: Duration,
 }
 
+impl<S> fmt::Debug for SocketReader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let in_flight = self.in_flight.len();
+        f.debug_struct("SocketReader")
+            .field("in_flight", &in_flight)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> SocketReader<S> {
     /// A reader over `stream`. A read that is not answered `margin` after its `BLOCK` ended fails the reader.
-    pub(crate) fn new(stream: S, margin: Duration) -> Self {
+    pub fn new(stream: S, margin: Duration) -> Self {
         Self {
             stream,
             margin,
