@@ -17,6 +17,7 @@ mod start;
 mod steward;
 mod stop;
 mod stream;
+mod waiting;
 mod worker;
 
 pub use config::{Acknowledge, DurableBuilder, OnGroupLost, RetryOrder};
