@@ -38,8 +38,6 @@ impl DurableConsumer {
         };
         let link = Arc::new(Link::new(config.client.clone(), config.streams[0].clone(), config.backoff));
         let _pulse = Pulse::of(&Handle::current(), PULSE.min(config.lease.renew_every()));
-        let _ = Pulse::of;
-        ();
         // The tasks end with this future: what is dropped is not left running behind its caller's back. A worker that is
         // held up cannot be ended, but its steward can, and with it the renewing of leases.
         let mut tasks = JoinSet::new();

@@ -73,7 +73,9 @@ impl<W: Work> Worker<W> {
             self.recounts.retain(|recount| keep(recount.slot));
             self.suspects.retain(|recount| keep(recount.slot));
         }
-        lost.into_iter().for_each(|slot| self.forget(slot));
+        for slot in lost {
+            self.forget(slot);
+        }
     }
 
     pub(crate) fn is_lost(&self, slot: Slot) -> bool {

@@ -422,7 +422,9 @@ impl<W: Work> Worker<W> {
         if first {
             self.acknowledge_first(after_book);
         } else {
-            after_book.into_iter().for_each(|ready| self.enqueue(ready));
+            for ready in after_book {
+                self.enqueue(ready);
+            }
         }
     }
 
