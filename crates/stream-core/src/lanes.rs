@@ -79,6 +79,11 @@ impl<T, K: Eq + Hash> Lanes<T, K> {
         self.by_key.len()
     }
 
+    /// The items that wait, in no order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.by_key.values_mut().flatten().map(|(_, item)| item)
+    }
+
     /// Takes out all items that wait, in the order of their arrival, to be handed back. The lanes stay occupied by what
     /// runs.
     pub fn drain(&mut self) -> Vec<T> {
@@ -102,6 +107,16 @@ mod tests {
         assert_eq!(lanes.push("a", 2), None);
         assert_eq!(lanes.push("b", 3), Some(3));
         assert_eq!((lanes.held(), lanes.occupied()), (1, 2));
+    }
+
+    #[test]
+    fn what_waits_can_be_reached_and_what_runs_is_not_among_it() {
+        let mut lanes: Lanes<u32> = Lanes::new();
+        for item in [1, 2, 3, 4] {
+            let _ = lanes.push(u64::from(item % 2), item);
+        }
+        lanes.iter_mut().for_each(|item| *item *= 10);
+        assert_eq!(lanes.drain(), [30, 40]);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! An entry is held from the moment it was delivered until its acknowledgement, its dead letter or its hand-back is
 //! confirmed. Whatever is held is renewed, whether it runs, queues or waits for a retry; what is not held is nobody's
-//! business here. The two things that must stay true: an id is held at most once, and an entry whose lease was lost can
-//! never become acknowledgeable again by itself.
+//! business here. The two things that must stay true: an id is held at most once, lost leases aside, and an entry whose
+//! lease was lost can never become acknowledgeable again by itself.
 
 use std::time::{Duration, Instant};
 
@@ -109,9 +109,11 @@ impl<T> Ledger<T> {
         id > self.greatest
     }
 
-    /// The place of `id`, if it is held. Looks through all that is held; ask [`is_new`](Self::is_new) first.
+    /// The place of `id`, if it is held and its lease was not lost: a handler that lost its lease may still run while the
+    /// same entry, or another of the same id in a new stream, is held anew. Looks through all that is held; ask
+    /// [`is_new`](Self::is_new) first.
     pub fn find(&self, id: EntryId) -> Option<Slot> {
-        self.iter().find(|(_, held, ..)| *held == id).map(|(slot, ..)| slot)
+        self.iter().find(|(_, held, lease)| *held == id && *lease != Lease::Lost).map(|(slot, ..)| slot)
     }
 
     /// Ends holding an entry; `None` if that had happened already. Gives the tag back.
@@ -186,11 +188,11 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// The group is gone and will be made anew: nothing held is in a pending list now.
-    pub fn orphan_all(&mut self) {
+    /// The group was gone at `at`: nothing whose lease was confirmed by then is in a pending list now.
+    pub fn orphan_until(&mut self, at: Instant) {
         for record in &mut self.records {
             if let Some(held) = &mut record.held
-                && held.lease != Lease::Lost
+                && matches!(held.lease, Lease::Held(confirmed) if confirmed <= at)
             {
                 held.lease = Lease::Orphaned;
             }
@@ -290,6 +292,20 @@ mod tests {
         assert_eq!(ledger.len(), 1);
     }
 
+    #[test]
+    fn what_was_lost_does_not_stand_before_what_is_held_now() {
+        let now = Instant::now_for_tests();
+        let id = EntryId::new(5, 0);
+        let mut ledger = Ledger::new();
+        let old = ledger.insert(id, now, 'a');
+        ledger.forget_stream(|_| {});
+        assert_eq!((ledger.find(id), ledger.is_new(id)), (None, true));
+        let new = ledger.insert(id, now, 'b');
+        assert_eq!(ledger.find(id), Some(new));
+        assert_eq!(ledger.remove(old), Some((id, 'a')));
+        assert_eq!((ledger.find(id), ledger.len()), (Some(new), 1));
+    }
+
     trait ForTests {
         fn now_for_tests() -> Self;
     }
@@ -308,7 +324,8 @@ mod tests {
         Stage(u8, u8),
         Confirm(u8, u16),
         Lose(u8),
-        OrphanAll,
+        OrphanUntil(u16),
+        ForgetStream,
         Due(u16, u16),
     }
 
@@ -319,7 +336,8 @@ mod tests {
             2 => (any::<u8>(), 0..4u8).prop_map(|(id, stage)| Op::Stage(id, stage)),
             2 => (any::<u8>(), any::<u16>()).prop_map(|(id, at)| Op::Confirm(id, at)),
             1 => any::<u8>().prop_map(Op::Lose),
-            1 => Just(Op::OrphanAll),
+            1 => any::<u16>().prop_map(Op::OrphanUntil),
+            1 => Just(Op::ForgetStream),
             2 => (any::<u16>(), any::<u16>()).prop_map(|(now, age)| Op::Due(now, age)),
         ]
     }
@@ -375,13 +393,18 @@ mod tests {
                             *lease = Lease::Lost;
                         }
                     }
-                    Op::OrphanAll => {
-                        ledger.orphan_all();
+                    Op::OrphanUntil(ms) => {
+                        ledger.orphan_until(at(ms));
                         for (_, _, lease) in model.values_mut() {
-                            if *lease != Lease::Lost {
+                            if matches!(lease, Lease::Held(since) if *since <= at(ms)) {
                                 *lease = Lease::Orphaned;
                             }
                         }
+                    }
+                    Op::ForgetStream => {
+                        ledger.forget_stream(|_| {});
+                        model.values_mut().for_each(|(_, _, lease)| *lease = Lease::Lost);
+                        greatest = 0;
                     }
                     Op::Due(now, age) => {
                         let age = Duration::from_millis(u64::from(age));
@@ -402,8 +425,10 @@ mod tests {
                 for stage in stages {
                     prop_assert_eq!(ledger.count(stage), model.values().filter(|(_, s, _)| *s == stage).count());
                 }
-                for (slot, _, lease) in model.values() {
+                for (n, (slot, _, lease)) in &model {
                     prop_assert_eq!(ledger.lease(*slot), *lease);
+                    let found = ledger.find(EntryId::new(u64::from(*n) + 1, 0));
+                    prop_assert_eq!(found, (*lease != Lease::Lost).then_some(*slot));
                 }
             }
         }

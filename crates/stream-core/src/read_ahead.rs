@@ -90,12 +90,18 @@ impl ReadAhead {
         self.sample = Some((now, 0));
     }
 
-    /// A read brought `n` entries of `bytes` together.
+    /// A read brought `n` entries of `bytes` together. Larger ones count at once, and smaller ones by and by, so that what
+    /// is asked for too much is what was asked for before the first large ones came.
     pub fn received(&mut self, n: usize, bytes: usize) {
         if n > 0 {
             let size = bytes as f64 / n as f64;
-            self.size = Some(self.size.map_or(size, |known| f64::midpoint(known, size)));
+            self.size = Some(self.size.map_or(size, |known| f64::midpoint(known, size).max(size)));
         }
+    }
+
+    /// What `entries` that were asked for and have not come are taken to be, in bytes: to be counted as held.
+    pub fn bytes_of(&self, entries: usize) -> usize {
+        entries.saturating_mul(self.entry_size())
     }
 
     /// The connection died in the middle of a reply: reads ask for half as much, down to one entry, so that a reply that
@@ -216,6 +222,28 @@ mod tests {
         assert_eq!([0, 1, 3, 4].map(|held| ahead.want(held, held * 4 * MIB)), [4, 3, 1, 0]);
         ahead.received(1, 4096 * MIB);
         assert_eq!(ahead.want(0, 0), 1, "one is always asked for");
+    }
+
+    #[test]
+    fn large_entries_after_many_small_ones_are_bounded_from_the_next_read_on() {
+        let mut ahead = ahead(1000, 0);
+        for _ in 0..50 {
+            ahead.received(1000, 100_000);
+        }
+        assert_eq!(ahead.want(0, 0), 1000);
+        ahead.received(1000, 1000 * MIB);
+        assert_eq!(ahead.want(0, 0), 16, "16 MiB of 1 MiB each");
+        // Small ones are trusted again only after a while.
+        ahead.received(16, 1_600);
+        assert!(ahead.want(0, 0) <= 32);
+    }
+
+    #[test]
+    fn what_is_on_its_way_takes_room_in_bytes_as_well() {
+        let mut ahead = ahead(64, 1000);
+        ahead.received(4, 4 * MIB);
+        let first = ahead.want(0, 0);
+        assert_eq!((first, ahead.want(first, ahead.bytes_of(first))), (16, 0));
     }
 
     #[test]

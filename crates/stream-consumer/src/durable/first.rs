@@ -33,7 +33,9 @@ impl<W: Work> Worker<W> {
         {
             // So that a renewal does not take one that is not pending any more for lost.
             let mut book = stream.book();
-            entries.iter().for_each(|ready| book.ledger.set_stage(ready.slot, Stage::Settling));
+            for ready in &entries {
+                book.ledger.set_stage(ready.slot, Stage::Settling);
+            }
         }
         self.send(Box::pin(async move {
             let lost = confirmed(&stream, &mut entries).await;
@@ -89,7 +91,9 @@ async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
         }
         if tries == 0 {
             // This may take long, and they share their buffer with a whole batch.
-            entries.iter_mut().for_each(|ready| ready.delivery.entry.detach());
+            for ready in entries.iter_mut() {
+                ready.delivery.entry.detach();
+            }
         }
         tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)).await;
         tries = tries.saturating_add(1);

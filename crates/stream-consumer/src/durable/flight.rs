@@ -3,16 +3,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use stream_core::{EntryId, Slot, Takeover};
-use stream_redis::{Error, Taken};
+use stream_redis::{Error, Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::held::{Burial, Ready, Recount};
 use super::stream::{Stream, now};
 use crate::shutdown::Shutdown;
+
+/// The shortest pause before counts are set again.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// A command under way.
 pub(crate) type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
@@ -71,23 +74,34 @@ pub(crate) async fn take(
 }
 
 /// The same for a suspect. Whether a count that got no answer was set is not known, and one that says that nothing runs
-/// beside the entry has to be true: its places are kept until there is an answer.
+/// beside the entry has to be true: its places are kept until there is an answer. An error of the server is one, unless an
+/// attempt before it got none.
 pub(crate) async fn take_suspect(
     stream: Arc<Stream>,
     recount: Recount,
     mut places: SmallVec<[OwnedSemaphorePermit; 1]>,
     shutdown: &Shutdown,
 ) -> Landed {
+    let mut unanswered = false;
+    let mut tries = 0;
     loop {
         match take(Arc::clone(&stream), vec![recount], places, true).await {
             Landed::Taken { permits, result: Err(error), .. }
-                if recount.alone && !super::group::is_denied(&error) && !shutdown.is_stopping() =>
+                if recount.alone
+                    && !super::group::is_denied(&error)
+                    && (unanswered || error.server().is_none())
+                    && !shutdown.is_stopping() =>
             {
+                unanswered = true;
+                if tries == 0 && error.recovery() == Recovery::Fatal {
+                    stream.degraded("a suspect keeps all places, since its count cannot be set", &error);
+                }
                 places = permits;
                 tokio::select! {
-                    () = tokio::time::sleep(stream.config.backoff.base()) => {}
+                    () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
                     () = shutdown.stopping() => {}
                 }
+                tries = tries.saturating_add(1);
             }
             landed => return landed,
         }

@@ -3,6 +3,8 @@
 //! A missing stream or group is a state, not a failure. A lost group is made anew after the last id below which everything
 //! was finished, as far as this process knows; in a stream that is a new one, at its beginning; never at its end.
 
+use std::time::Instant;
+
 use stream_core::{EntryId, StartFrom};
 use stream_redis::command::{
     TouchConsumer, XGroupCreate, XGroupCreateConsumer, XInfoConsumers, XInfoGroups, XInfoStream, XPendingSummary,
@@ -10,7 +12,7 @@ use stream_redis::command::{
 use stream_redis::{Error, ErrorKind};
 
 use super::config::OnGroupLost;
-use super::stream::Stream;
+use super::stream::{Stream, now};
 use crate::observe::{Event, count};
 
 /// What this process knows of the group and its stream.
@@ -25,6 +27,8 @@ pub(crate) struct GroupMemory {
     /// The greatest id of the stream, and how many entries were ever added, where the server tells.
     last_generated: EntryId,
     entries_added: Option<u64>,
+    /// When a loss of the group was dealt with last.
+    dealt_with: Option<Instant>,
     /// Why the group could not be created, if it was for want of a permission: the answer if it then is missing.
     denied: Option<Error>,
     /// What was told of missing permissions, once each.
@@ -72,7 +76,24 @@ impl GroupMemory {
 /// # Errors
 /// What stands against it: a connection that fails, a wrong type, a permission that is missing *and* needed.
 pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
+    make_sure(stream, &mut *stream.group.lock().await, None).await
+}
+
+/// A command that was sent at `sent` has found the group missing. The same, and even if another process has made it anew
+/// by now, what was held is pending nowhere, and what is delivered again may have been finished here.
+///
+/// # Errors
+/// As [`ensure`].
+pub(crate) async fn mend(stream: &Stream, sent: Instant) -> Result<(), Error> {
+    let missed = now();
     let mut memory = stream.group.lock().await;
+    // A loss that was dealt with after the command was sent is no news, and what came since belongs to the new group.
+    let missed = memory.dealt_with.is_none_or(|at| sent > at).then_some(missed);
+    make_sure(stream, &mut memory, missed).await
+}
+
+/// `missed` is when the group was seen to be missing, if it was.
+async fn make_sure(stream: &Stream, memory: &mut GroupMemory, missed: Option<Instant>) -> Result<(), Error> {
     let owner = &stream.owner;
     let known = memory.seen;
     let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
@@ -105,6 +126,7 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         entries_read: None,
     };
     memory.denied = None;
+    let asked = now();
     let (created, there) = match stream.link.run(&create).await {
         Ok(()) => (true, true),
         Err(error) if error.kind() == ErrorKind::GroupExists => (false, true),
@@ -120,10 +142,14 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         Err(error) => return Err(error),
     };
     if known && (created || !blind) {
-        forget_or_orphan(stream, beginning, created);
+        let lost_by = if created { Some(asked) } else { missed };
+        forget_or_orphan(stream, beginning, lost_by);
         if !beginning.same_stream {
             let (denied, told, unseen) = (memory.denied.take(), memory.told, memory.unseen);
             *memory = GroupMemory { denied, told, unseen, ..GroupMemory::default() };
+        }
+        if lost_by.is_some() {
+            memory.dealt_with = Some(now());
         }
     }
     if created {
@@ -146,7 +172,7 @@ pub(crate) async fn ensure(stream: &Stream) -> Result<(), Error> {
         Err(error) => return Err(error),
     };
     memory.seen |= there;
-    learn(stream, &mut memory).await
+    learn(stream, memory).await
 }
 
 /// Notes, before the first read, what had been delivered by then: what this consumer's name owns of it was left by a
@@ -211,22 +237,25 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
     }
 }
 
-fn forget_or_orphan(stream: &Stream, beginning: Beginning, created: bool) {
-    let mut book = stream.book();
-    stream.disturb();
-    if !beginning.same_stream {
-        book.ledger.forget_stream(|tag| {
-            if let Some(token) = tag {
-                token.cancel();
-            }
-        });
-        book.finished.clear();
-        book.recognise = false;
-        book.read_to = EntryId::ZERO;
-    } else if created {
-        book.ledger.orphan_all();
-        book.recognise = true;
+/// `lost_by` is when the group was gone, if it was: whatever was delivered before is pending nowhere.
+fn forget_or_orphan(stream: &Stream, beginning: Beginning, lost_by: Option<Instant>) {
+    {
+        let mut book = stream.book();
+        if !beginning.same_stream {
+            book.ledger.forget_stream(|tag| {
+                if let Some(token) = tag {
+                    token.cancel();
+                }
+            });
+            book.finished.clear();
+            book.recognise = false;
+            book.read_to = EntryId::ZERO;
+        } else if let Some(at) = lost_by {
+            book.ledger.orphan_until(at);
+            book.recognise = true;
+        }
     }
+    stream.disturb();
 }
 
 fn start_id(start: &StartFrom) -> EntryId {

@@ -47,6 +47,15 @@ pub(crate) enum Wake {
     Bury(Box<Burial>),
 }
 
+impl Wake {
+    pub(crate) fn slot(&self) -> Slot {
+        match self {
+            Self::Recount(recount) => recount.slot,
+            Self::Bury(burial) => burial.slot,
+        }
+    }
+}
+
 /// An entry on its way to the dead letters.
 pub(crate) struct Burial {
     pub(crate) slot: Slot,

@@ -18,6 +18,7 @@ mod start;
 mod steward;
 mod stop;
 mod stream;
+mod waiting;
 mod worker;
 
 pub use afterwards::DeadLetterLayout;

@@ -135,7 +135,7 @@ impl Reading {
                 return;
             }
             let pending: usize = self.asked.iter().map(|asked| asked.count).sum();
-            let want = self.ahead.want(held + pending, held_bytes);
+            let want = self.ahead.want(held + pending, held_bytes.saturating_add(self.ahead.bytes_of(pending)));
             // Half the room at most, so that the next read can be under way while this one's entries are handled.
             let limits = self.ahead.limits();
             let half = limits.concurrency.max(limits.concurrency.saturating_add(limits.prefetch).div_ceil(2));
@@ -283,13 +283,13 @@ impl Reading {
             self.interrupt();
             return self.trouble(error);
         }
-        self.asked.pop_front();
+        let sent = self.asked.pop_front().map_or_else(now, |asked| asked.at);
         self.in_reply = false;
         self.drained = true;
         let State::Open(reader) = std::mem::replace(&mut self.state, State::Closed) else { return None };
         match error.recovery() {
             Recovery::Satisfied => self.state = State::Open(reader),
-            Recovery::Missing => return self.repair(reader, error),
+            Recovery::Missing => return self.repair(reader, error, sent),
             Recovery::Retry => {
                 let pause = self.backoff.next(fastrand::f64());
                 self.stream.pulse.troubled();
@@ -308,7 +308,7 @@ impl Reading {
     }
 
     /// The stream or the group is gone, which is a state and not a failure.
-    fn repair(&mut self, reader: Box<dyn Reader>, error: Error) -> Option<Progress> {
+    fn repair(&mut self, reader: Box<dyn Reader>, error: Error, sent: Instant) -> Option<Progress> {
         if self.stream.config.on_group_lost == OnGroupLost::Fail && self.was_open {
             return Some(Progress::GroupLost);
         }
@@ -324,7 +324,7 @@ impl Reading {
         }
         let stream = Arc::clone(&self.stream);
         let repair = async move {
-            group::ensure(&stream).await?;
+            group::mend(&stream, sent).await?;
             match group::denied(&stream).await {
                 Some(denied) => Err(denied),
                 None => Ok(()),

@@ -172,6 +172,8 @@ impl<W: Work> Worker<W> {
                 self.stream.tell(&Event::DeadLetterFailed { id, error: &error });
                 let pause = self.stream.config.backoff.delay(burial.tries, fastrand::f64());
                 burial.tries += 1;
+                // It may be held for long now, and shares its buffer with a whole batch.
+                burial.letter.entry.detach();
                 self.stream.book().ledger.set_stage(burial.slot, Stage::Waiting);
                 self.wait(now() + pause, Wake::Bury(Box::new(burial)));
             }

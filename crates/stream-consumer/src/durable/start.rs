@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
 use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
-use stream_redis::Taken;
+use stream_redis::{Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
-use super::flight::{Landed, take, take_suspect};
+use super::flight::{Landed, PAUSE, take, take_suspect};
 use super::held::{Alone, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_once, span_of};
 use super::stream::now;
@@ -317,8 +317,19 @@ impl<W: Work> Worker<W> {
                 }
                 return;
             }
-            _ => return self.take_again(recounts, now() + self.stream.config.backoff.base()),
+            result => {
+                let Err(error) = result else { return self.take_again(recounts, now() + PAUSE) };
+                // Whatever it is, they stay ours and are tried again, ever more seldom.
+                if self.takes_failed == 0 && error.recovery() == Recovery::Fatal {
+                    self.stream
+                        .degraded("what is tried again or was taken over cannot be counted, nor started", &error);
+                }
+                let pause = self.stream.config.backoff.delay(self.takes_failed, fastrand::f64()).max(PAUSE);
+                self.takes_failed = self.takes_failed.saturating_add(1);
+                return self.take_again(recounts, now() + pause);
+            }
         };
+        self.takes_failed = 0;
         for (recount, answer) in recounts.into_iter().zip(answers) {
             match answer {
                 Taken::Entry(entry) => {

@@ -50,6 +50,7 @@ async fn renew_loop(stream: &Stream) {
         if denied {
             continue;
         }
+        let sent = now();
         let renewed = stream.link.within(every, renew(stream)).await;
         if stream.link.is_plain() && !std::mem::replace(&mut plain, true) {
             let error = Error::new(ErrorKind::NoPermission, "the server does not allow EVALSHA and EVAL to this user");
@@ -59,7 +60,7 @@ async fn renew_loop(stream: &Stream) {
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
                 // The reader finds out as well; on 6.2 only after its BLOCK period. It may be at it, and be held up.
-                let _ = timeout(every, group::ensure(stream)).await;
+                let _ = timeout(every, group::mend(stream, sent)).await;
             }
             Err(error) if group::is_denied(&error) => {
                 denied = true;
@@ -100,11 +101,12 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
     let every = stream.config.claim_every;
     let mut search = Search { cursor: ClaimCursor::new(), plain: false };
     loop {
+        let sent = now();
         let swept = if stream.config.take_over { search.sweep(stream, taken_over).await } else { Ok(()) };
         match swept {
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
-                let _ = group::ensure(stream).await;
+                let _ = group::mend(stream, sent).await;
             }
             Err(error) if error.kind() == ErrorKind::WrongType => {}
             Err(error) if error.recovery() == Recovery::Fatal => {
@@ -226,13 +228,10 @@ fn take_up(stream: &Stream, id: EntryId) -> Option<Slot> {
     if !book.ledger.is_new(id)
         && let Some(slot) = book.ledger.find(id)
     {
-        if book.ledger.lease(slot) != stream_core::Lease::Lost {
-            book.ledger.confirm(slot, at);
-            return None;
-        }
-        // It was lost and came back: the handler that runs here still is not its owner.
-        book.ledger.remove(slot);
+        book.ledger.confirm(slot, at);
+        return None;
     }
+    // One that was lost and came back is another delivery: the handler that runs here still is not its owner.
     Some(book.ledger.insert(id, at, None))
 }
 

@@ -184,7 +184,9 @@ impl<W: Work> Worker<W> {
         if self.stream.config.acknowledge.is_beforehand() {
             // It was acknowledged and comes to nobody else, so at least it does not vanish in silence.
             let gone = unstarted.extract_if(.., |(slot, ..)| self.stream.book().ledger.lease(*slot) == Lease::Orphaned);
-            gone.for_each(|(_, id, _)| given_up(&self.stream, id));
+            for (_, id, _) in gone {
+                given_up(&self.stream, id);
+            }
         }
         unstarted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), Lease::Held(_)));
         self.hand_back(&unstarted);

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
 use std::time::{Duration, Instant};
 
+use futures_util::task::AtomicWaker;
 use stream_core::{DEFAULT_FINISHED_CAPACITY, DeadReason, EntryId, Finished, Lease, Ledger, Slot};
 use stream_redis::{Error, Owner};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +45,9 @@ pub(crate) struct Stream {
     book: Mutex<Book>,
     /// Set once a lease was lost or the group was: from then on nothing is started without a look into the ledger.
     disturbed: AtomicBool,
+    /// Whether leases were lost since the worker looked last, and whom to wake.
+    lost: AtomicBool,
+    worker: AtomicWaker,
     /// Whether a read was cut off and its remains were not looked for yet.
     cut: AtomicBool,
     /// How many entries that were taken over, or are to be tried again, wait for a place.
@@ -81,6 +86,8 @@ impl Stream {
                 read_to: EntryId::ZERO,
             }),
             disturbed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            worker: AtomicWaker::new(),
             cut: AtomicBool::new(false),
             in_line: AtomicUsize::new(0),
             uncounted: AtomicBool::new(false),
@@ -133,8 +140,17 @@ impl Stream {
         self.in_line.load(Ordering::Relaxed)
     }
 
+    /// A lease was lost, or the group was. Tells the worker.
     pub(crate) fn disturb(&self) {
         self.disturbed.store(true, Ordering::Release);
+        self.lost.store(true, Ordering::Release);
+        self.worker.wake();
+    }
+
+    /// Whether leases were lost since the last look; wakes the task when one is.
+    pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> bool {
+        self.worker.register(cx.waker());
+        self.lost.load(Ordering::Acquire) && self.lost.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn is_disturbed(&self) -> bool {

@@ -18,9 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Sleep;
 use tokio_util::sync::PollSemaphore;
 
-use super::config::{Acknowledge, RetryOrder};
+use super::config::Acknowledge;
 use super::flight::{Flight, Landed};
-use super::held::{Alone, Fleet, Ready, Recount, TakenOver, Waiting, Wake};
+use super::held::{Alone, Fleet, Ready, Recount, TakenOver, Waiting};
 use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
 use super::stream::{Stream, now};
@@ -33,6 +33,8 @@ enum Happened<W: Work> {
     Ended(Ended<W>),
     Landed(Box<Landed>),
     TakenOver(TakenOver),
+    /// Leases were lost.
+    Lost,
     Read(Progress),
     Permit(OwnedSemaphorePermit),
     Timer,
@@ -51,6 +53,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) lane_keys: HashMap<Slot, u64>,
     pub(crate) recounts: VecDeque<Recount>,
     pub(crate) recounting: bool,
+    /// How often in a row counts could not be set.
+    pub(crate) takes_failed: u32,
     pub(crate) suspects: VecDeque<Recount>,
     pub(crate) suspect_under_way: bool,
     /// The suspect that nothing may run beside.
@@ -111,6 +115,7 @@ impl<W: Work> Worker<W> {
             lane_keys: HashMap::new(),
             recounts: VecDeque::new(),
             recounting: false,
+            takes_failed: 0,
             suspects: VecDeque::new(),
             suspect_under_way: false,
             alone: None,
@@ -302,6 +307,9 @@ impl<W: Work> Worker<W> {
             return Poll::Ready(Happened::Landed(Box::new(landed)));
         }
         self.unsent = false;
+        if self.stream.poll_lost(cx) {
+            return Poll::Ready(Happened::Lost);
+        }
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Happened::Timer);
         }
@@ -333,6 +341,7 @@ impl<W: Work> Worker<W> {
             Happened::Ended(ended) => self.ended(ended),
             Happened::Landed(landed) => self.landed(*landed),
             Happened::TakenOver(entries) => self.take_over(entries),
+            Happened::Lost => self.let_go_of_lost(),
             Happened::Permit(permit) => {
                 self.spare = Some(permit);
                 self.starved = false;
@@ -363,7 +372,8 @@ impl<W: Work> Worker<W> {
             self.acks_not_before.map_or(due, |not_before| due.max(not_before))
         });
         let wake = self.waiting.peek().map(|waiting| waiting.at);
-        let sweep = (self.jobs.running() > 0 || !self.queue.is_empty()).then(|| self.next_sweep());
+        let held = self.jobs.running() > 0 || !self.queue.is_empty() || self.lanes.held() > 0;
+        let sweep = held.then(|| self.next_sweep());
         [linger, wake, sweep].into_iter().flatten().min()
     }
 
@@ -390,12 +400,9 @@ impl<W: Work> Worker<W> {
                 bytes += entry.size();
                 if !book.ledger.is_new(id) {
                     if let Some(slot) = book.ledger.find(id) {
-                        if book.ledger.lease(slot) != stream_core::Lease::Lost {
-                            // Delivered again because the group was made anew; it is held already and now owned again.
-                            book.ledger.confirm(slot, now);
-                            continue;
-                        }
-                        book.ledger.remove(slot);
+                        // Delivered again because the group was made anew; it is held already and now owned again.
+                        book.ledger.confirm(slot, now);
+                        continue;
                     } else if book.recognise && book.finished.contains(id) {
                         recognised += 1;
                         let slot = book.ledger.insert(id, now, None);
@@ -429,54 +436,10 @@ impl<W: Work> Worker<W> {
         if first {
             self.acknowledge_first(after_book);
         } else {
-            after_book.into_iter().for_each(|ready| self.enqueue(ready));
-        }
-    }
-
-    /// Queues a delivery, behind others of its key if it has one.
-    pub(crate) fn enqueue(&mut self, ready: Ready) {
-        let config = &self.stream.config;
-        let key = match (&config.lane_of, config.retry_order) {
-            (Some(lane_of), _) => crate::lane::lane(lane_of, &ready.delivery),
-            // Without lanes, to wait in place means that the whole stream is one lane.
-            (None, RetryOrder::InPlace) => Some(0),
-            (None, RetryOrder::Later) => None,
-        };
-        let Some(key) = key else { return self.queue.push_back(ready) };
-        if self.lane_keys.insert(ready.slot, key).is_some() {
-            // It is a retry that kept its lane.
-            return self.queue.push_back(ready);
-        }
-        if let Some(ready) = self.lanes.push(key, ready) {
-            self.queue.push_back(ready);
-        }
-    }
-
-    pub(crate) fn wait(&mut self, at: Instant, wake: Wake) {
-        self.sequence += 1;
-        self.waiting.push(Waiting { at, sequence: self.sequence, wake });
-    }
-
-    fn wake(&mut self, now: Instant) {
-        while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
-            match self.waiting.pop().map(|waiting| waiting.wake) {
-                // Whoever owns it now runs it; that may be this process, under another slot.
-                Some(Wake::Recount(Recount { slot, .. })) if self.is_lost(slot) => self.forget(slot),
-                Some(Wake::Bury(burial)) if self.is_lost(burial.slot) => self.forget(burial.slot),
-                Some(Wake::Recount(recount)) => {
-                    self.stream.book().ledger.set_stage(recount.slot, Stage::Queued);
-                    // A count that says that nothing runs beside it has to stay true, also where it could not be set at once.
-                    let line = if recount.alone { &mut self.suspects } else { &mut self.recounts };
-                    line.push_back(recount);
-                }
-                Some(Wake::Bury(burial)) => self.bury(*burial),
-                None => {}
+            for ready in after_book {
+                self.enqueue(ready);
             }
         }
-    }
-
-    pub(crate) fn is_lost(&self, slot: Slot) -> bool {
-        self.stream.book().ledger.lease(slot) == stream_core::Lease::Lost
     }
 
     fn next_sweep(&self) -> Instant {
@@ -490,7 +453,7 @@ impl<W: Work> Worker<W> {
         }
         self.last_sweep = now;
         let old = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.renew_from();
-        for ready in self.queue.iter_mut().filter(|ready| old(ready.since)) {
+        for ready in self.queue.iter_mut().chain(self.lanes.iter_mut()).filter(|ready| old(ready.since)) {
             ready.delivery.entry.detach();
         }
         self.jobs.detach_older_than(now, self.stream.config.lease.renew_from());

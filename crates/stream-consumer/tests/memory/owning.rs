@@ -7,6 +7,7 @@ use std::time::Duration;
 use stream_consumer::{Consumer, Context, Data, Event, Outcome, RetryPolicy, Shutdown};
 use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
+use stream_testkit::memory::Fault;
 use tokio::time::{Instant, sleep};
 
 use super::support::{Journal, publish, settled};
@@ -247,4 +248,124 @@ async fn nothing_is_taken_over_while_as_many_entries_wait_as_may() {
     assert_eq!(server.pending("s", "g").len(), 0, "those that waited are done, and so is what the dead had left");
     shutdown.stop();
     assert_eq!(run.await.unwrap().unwrap().stats.taken_over, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_is_free_as_soon_as_the_retry_that_held_it_up_is_lost() {
+    let server = MemoryServer::new();
+    let first = server.add("s", [("data", "0")]);
+    publish(&server, "s", 5);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .order_by_entry(|_| Some(0))
+        .retry(RetryPolicy::fixed(Duration::from_hours(1)))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let fails = cx.id() == first;
+                let done = journal.done(cx);
+                async move {
+                    done.await;
+                    if fails { Outcome::failed("not yet") } else { Outcome::Done }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(journal.attempts().len(), 1, "the others wait for the retry");
+    server.command(["XCLAIM", "s", "g", "other", "0", &first.to_string()]).unwrap();
+    server.command(["XACK", "s", "g", &first.to_string()]).unwrap();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(journal.attempts().len(), 6, "another has done the first one");
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((report.stats.leases_lost, report.stats.acknowledged), (1, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_that_the_server_refuses_to_set_are_told_once_and_tried_ever_more_seldom() {
+    let server = MemoryServer::new();
+    server.add("s", [("data", "0")]);
+    server.fail_always("EVALSHA TAKE", Fault::error("ERR something that no table knows"));
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let told = Arc::new(AtomicU32::new(0));
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .retry(RetryPolicy::immediate())
+        .observer({
+            let told = Arc::clone(&told);
+            move |_: &StreamKey, event: &Event<'_>| {
+                told.fetch_add(u32::from(matches!(event, Event::Degraded { .. })), Ordering::SeqCst);
+            }
+        })
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let fails = cx.attempt() == 1;
+                let done = journal.done(cx);
+                async move {
+                    done.await;
+                    if fails { Outcome::failed("not yet") } else { Outcome::Done }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_hours(1)).await;
+    let asked = server.count("EVALSHA TAKE");
+    assert!(asked < 200, "asked {asked} times in an hour");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    server.clear_faults();
+    sleep(Duration::from_mins(2)).await;
+    assert!(server.pending("s", "g").is_empty());
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+    assert_eq!(journal.attempts().into_values().collect::<Vec<_>>(), [[1, 2]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_another_has_made_anew_brings_nothing_twice() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 20);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |Data(data): Data, cx: Context| {
+                let done = journal.done(cx.clone());
+                async move {
+                    done.await;
+                    if data == "19" {
+                        sleep(Duration::from_mins(2)).await;
+                        assert!(!cx.is_cancelled(), "it is ours again");
+                    }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.pending("s", "g").len(), 1);
+    server.destroy_group("s", "g");
+    server.command(["XGROUP", "CREATE", "s", "g", "0"]).unwrap();
+    sleep(Duration::from_mins(5)).await;
+    assert!(server.pending("s", "g").is_empty());
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert!(journal.attempts().values().all(|attempts| *attempts == [1]), "{:?}", journal.attempts());
+    assert_eq!((report.stats.recognised, report.stats.leases_lost, report.stats.groups_created), (19, 0, 1));
 }
