@@ -20,7 +20,7 @@
 //! | For | Use |
 //! |---|---|
 //! | deleting what all groups are done with | [`Trimmer`], [`TrimPolicy`], [`TrimReport`] |
-//! | entries that were given up | [`DeadLetters`], [`Redrive`], [`LetterFilter`] |
+//! | entries that were given up, on a stream or as Prefect keeps them | [`DeadLetters`], [`Redrive`], [`LetterFilter`] |
 //! | consumers of dead processes, abandoned groups | [`ConsumerCleaner`], [`GroupCleaner`] |
 //! | how far behind a group is, and why a stream grows | [`LagMonitor`], [`StreamLag`] |
 

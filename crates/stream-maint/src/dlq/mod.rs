@@ -165,6 +165,25 @@ impl DeadLetters {
     /// There is no index: a call looks at 10,000 letters at most and may return none although more follow
     /// ([`Page::next`]).
     ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use stream_maint::LetterFilter;
+    /// let mut dead = stream_maint::DeadLetters::new(&client, "orders:dead")?;
+    /// let mut after = None;
+    /// loop {
+    ///     let page = dead.list(&LetterFilter::all().reason("rejected"), after, 50).await?;
+    ///     page.letters.iter().for_each(|letter| println!("{}: {:?}", letter.id, letter.content));
+    ///     after = page.next;
+    ///     if after.is_none() {
+    ///         break;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// Of the connection or the server.
     pub async fn list(&mut self, filter: &LetterFilter, after: Option<LetterId>, count: usize) -> Result<Page, Error> {
@@ -204,6 +223,20 @@ impl DeadLetters {
 
     /// Counts the letters. Reads all of them, a page at a time: minutes where there are millions. In a set, the numbers are
     /// about right while letters come and go.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// let mut dead = stream_maint::DeadLetters::new(&client, "orders:dead")?;
+    /// let totals = dead.totals().await?;
+    /// for ((stream, group, reason), letters) in &totals.by {
+    ///     println!("{letters} of {stream:?}, given up by {group:?}: {reason}");
+    /// }
+    /// assert_eq!(totals.letters, 0);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server.

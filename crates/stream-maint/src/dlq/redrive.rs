@@ -146,6 +146,20 @@ struct Chosen {
 impl DeadLetters {
     /// What [`redrive`](Self::redrive) would do now. Reads the letters and changes nothing.
     ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// let mut dead = stream_maint::DeadLetters::new(&client, "orders:dead")?;
+    /// let plan = dead.plan_redrive(&stream_maint::Redrive::new()).await?;
+    /// for (stream, letters) in &plan.to {
+    ///     println!("{letters} would go back to {stream}");
+    /// }
+    /// assert!(plan.to.is_empty());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// Of the connection or the server.
     pub async fn plan_redrive(&mut self, redrive: &Redrive) -> Result<RedrivePlan, Error> {

@@ -15,6 +15,14 @@ use super::stream::StreamPlace;
 use crate::link::Link;
 
 /// What names a letter among the others: an id on a stream, the key of a hash in the other layout.
+///
+/// ```
+/// use stream_core::{EntryId, StreamKey};
+/// use stream_maint::LetterId;
+/// assert_eq!(LetterId::from(EntryId::new(7, 0)).to_string(), "7-0");
+/// assert_eq!(LetterId::from(StreamKey::new("dlq:0af3")?).to_string(), "dlq:0af3");
+/// # Ok::<_, stream_core::NameError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum LetterId {

@@ -8,6 +8,13 @@ use std::fmt;
 use stream_redis::command::{GroupInfo, StreamInfo};
 
 /// How many entries a group has not been delivered yet.
+///
+/// ```
+/// use stream_maint::{Lag, WhyUnknown};
+/// assert_eq!(Lag::Known(3).known(), Some(3));
+/// assert_eq!(Lag::Unknown(WhyUnknown::NotCounted).known(), None); // and not 0
+/// println!("nobody knows: {}", WhyUnknown::NotCounted);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lag {
     /// This many.

@@ -84,6 +84,19 @@ impl Trimmer {
     /// What the policy is applied to: the stream and its groups as the server shows them now, and the groups that are
     /// protected before they exist. `None` where there is no stream.
     ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// let mut trimmer = stream_maint::Trimmer::builder(&client).stream("orders").build()?;
+    /// match trimmer.state().await? {
+    ///     Some(state) => println!("{} entries, {} groups", state.length, state.groups.len()),
+    ///     None => println!("there is no such stream yet"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// Of the connection or the server. Needs `XINFO`, `XPENDING` and `TIME`, and `XRANGE` where entries are kept by number.
     pub async fn state(&mut self) -> Result<Option<StreamState>, Error> {

@@ -250,10 +250,11 @@ async fn only_keys_of_the_set_are_deleted() {
 /// Like a process that is killed: whatever was on its way is dropped, three times at another place.
 #[tokio::test]
 async fn what_is_dropped_on_the_way_back_loses_nothing_and_repeats_a_batch_at_most() {
-    const LETTERS: u64 = 2000;
+    const LETTERS: u64 = 1000;
     const BATCH: usize = 50;
     on_each_layout(async |server, layout| {
-        if server.name.starts_with("memory") {
+        // The protocol makes no difference to what is cut off; processes that are killed are in the integration suites.
+        if !server.name.ends_with("resp3") {
             return;
         }
         bury(server, layout, (1..=LETTERS).map(exhausted)).await;

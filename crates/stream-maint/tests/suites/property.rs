@@ -219,7 +219,7 @@ async fn play(mut history: History, seed: u64, floor: Floor) -> Result<(), Strin
 
 const RUNS: u64 = 10_000;
 /// So many of them on each real server.
-const REAL: u64 = 100;
+const REAL: u64 = 50;
 
 #[test]
 fn no_history_loses_an_entry_or_keeps_a_finished_one() {

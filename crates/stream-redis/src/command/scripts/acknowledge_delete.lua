@@ -2,7 +2,7 @@
 -- Returns the others, which stay as they are.
 local last = #ARGV
 local lost = {}
--- Who may not look at the groups deletes nothing.
+-- Who may not look at the groups deletes nothing either.
 local groups = redis.pcall('XINFO', 'GROUPS', key)
 local alone = not failed(groups) and #groups == 1
 local ack, del = {'XACK', key, group}, {'XDEL', key}
@@ -18,10 +18,8 @@ for i = 3, last do
   if #ack > 3 and (#ack >= 1000 or i == last) then
     local reply = redis.pcall(unpack(ack))
     if failed(reply) then return reply end
-    if alone then
-      reply = redis.pcall(unpack(del))
-      if failed(reply) then return reply end
-    end
+    -- They are acknowledged now: who may not delete them leaves them to be trimmed.
+    if alone then redis.pcall(unpack(del)) end
     ack, del = {'XACK', key, group}, {'XDEL', key}
   end
 end

@@ -151,7 +151,7 @@ impl Call<'_> {
         let lost = self.acknowledge(ids)?;
         let kept = elements(lost.clone());
         for id in ids.iter().filter(|id| alone && !kept.contains(&Value::Bulk((*id).clone()))) {
-            self.command(&[b"XDEL", key, id])?;
+            let _ = self.command(&[b"XDEL", key, id]);
         }
         Ok(lost)
     }
