@@ -6,6 +6,7 @@ mod bounded_memory;
 mod delivery;
 mod ephemeral;
 mod field_cases;
+mod host;
 mod memory;
 mod recovery;
 mod stopping;
