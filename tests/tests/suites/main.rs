@@ -7,6 +7,7 @@ mod delivery;
 mod envelopes;
 mod ephemeral;
 mod field_cases;
+mod host;
 mod interop;
 mod maint;
 mod memory;

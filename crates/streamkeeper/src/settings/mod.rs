@@ -1,3 +1,5 @@
+//! Settings from the environment: [`Settings`], and the table of the variables that it reads.
+//!
 #![doc = include_str!("../docs/settings.md")]
 
 mod error;

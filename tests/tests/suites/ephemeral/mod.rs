@@ -2,6 +2,8 @@
 
 mod exact;
 mod faults;
+mod order;
+mod report;
 mod servers;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,7 +77,7 @@ impl Seen {
     }
 
     /// A handler that notes what it gets.
-    fn handler(&self) -> impl Fn(Context) -> std::future::Ready<()> + Send + Sync + 'static {
+    fn handler(&self) -> impl Fn(Context) -> std::future::Ready<()> + Clone + Send + Sync + 'static {
         let seen = self.clone();
         move |cx| {
             seen.note(&cx);

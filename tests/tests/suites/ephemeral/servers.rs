@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stream_testkit::{RealServer, ServerOptions, work_for};
 use streamkeeper::{Client, Context, EntryId, StartFrom};
-use streamkeeper_tests::{Ask, on_each_own};
+use streamkeeper_tests::{Ask, Worker, on_each_own};
 
 use super::{Seen, ephemeral, run};
 
@@ -38,31 +38,6 @@ async fn add(server: &RealServer, ids: std::ops::RangeInclusive<u64>) {
 
 fn id(ms: u64) -> EntryId {
     EntryId::new(ms, 0)
-}
-
-/// The report that started all this, in a sixtieth of its time: BLOCK 250 ms for 3 s; the whole minute is in `exact`.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_stream_is_waited_for_in_silence() {
-    on_each_protocol(|server, client| async move {
-        let seen = Seen::default();
-        let running = run(ephemeral(&client, "s").block(Duration::from_millis(250)), seen.handler());
-        server.until("ready", || std::future::ready(running.is_ready())).await;
-        let before = server.calls().await;
-        work_for(Duration::from_secs(3)).await;
-        let after = server.calls().await;
-        let count = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
-        // A loaded machine makes fewer, never more: a period cannot be shorter than it was asked to be.
-        assert!((1..=13).contains(&count("xread")), "{} reads on {}", count("xread"), server.name());
-        assert_eq!((count("hello"), count("auth"), count("xinfo|stream") + count("xinfo")), (0, 0, 0));
-        assert!(running.is_calm(), "{:?}", running.events.all());
-        let ids = server.publish("s", 1).await;
-        server.until("the first entry", || std::future::ready(seen.len() == 1)).await;
-        assert_eq!(seen.ids(), ids);
-        assert!(running.is_calm());
-        running.stop().await;
-        server
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,18 +78,65 @@ async fn b37_two_streams_alternately_with_short_blocks_miss_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b06_a_consumer_that_is_killed_leaves_nothing_behind() {
-    on_each_protocol(|server, client| async move {
-        let seen = Seen::default();
-        let running = run(ephemeral(&client, "s").start(StartFrom::Beginning), seen.handler());
-        server.publish("s", 10).await;
-        server.until("all", || std::future::ready(seen.len() == 10)).await;
-        // As a kill does: its sockets close, and nothing is said to the server.
-        running.task.abort();
-        let keys = server.cli(&["KEYS", "*"]).await.unwrap();
+async fn b06_a_process_that_is_killed_leaves_nothing_behind() {
+    on_each_protocol(|server, _| async move {
+        let folder = tempfile::tempdir().unwrap();
+        let (url, journal) = (server.url(), folder.path().join("journal"));
+        let args = [url.as_str(), "s", "-", "-", journal.to_str().unwrap()];
+        let worker = Worker::start(env!("CARGO_BIN_EXE_test-tail"), &args);
+        worker.wrote("ready").await;
+        let ids = server.publish("s", 10).await;
+        worker.wrote(&format!("start {}", ids[9])).await;
+        let clients = async || {
+            let list = server.ask("CLIENT LIST").await;
+            String::from_utf8_lossy(list.as_bytes().unwrap()).matches("name=streamkeeper:").count()
+        };
+        assert!(clients().await > 0, "it is there");
+        // Its drop is a kill -9: nothing is said to the server.
+        drop(worker);
+        server.until("its connections to be gone", || async { clients().await == 0 }).await;
+        let keys = server.ask("KEYS *").await;
         assert!(matches!(&keys, stream_redis::Value::Array(keys) if keys.len() == 1), "{keys:?}");
-        let groups = server.cli(&["XINFO", "GROUPS", "s"]).await.unwrap();
+        let groups = server.ask("XINFO GROUPS s").await;
         assert!(matches!(&groups, stream_redis::Value::Array(groups) if groups.is_empty()), "{groups:?}");
+        server
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b52_one_bad_stream_does_not_stop_the_others() {
+    on_each_protocol(|server, client| async move {
+        server.ask("SET bad x").await;
+        let seen = Seen::default();
+        let builder = ephemeral(&client, "bad").stream("missing").stream("s").block(Duration::from_millis(200));
+        let running = run(builder.backoff(Duration::from_millis(50), Duration::from_millis(500)), seen.handler());
+        server.until("two to be ready", || std::future::ready(running.events.count("Ready") == 2)).await;
+        let published = server.publish("s", 50).await;
+        server.until("all of it", || std::future::ready(seen.of("s").len() == 50)).await;
+        assert_eq!(seen.of("s"), published, "on {}", server.name());
+        assert!(running.events.count("StreamFailed") >= 1);
+        server.ask("DEL bad").await;
+        server.until("the bad one to be ready", || std::future::ready(running.events.count("Ready") == 3)).await;
+        server.publish("bad", 1).await;
+        server.publish("missing", 1).await;
+        server.until("theirs", || std::future::ready(seen.of("bad").len() + seen.of("missing").len() == 2)).await;
+        running.stop().await;
+        server
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_some_time_ago_is_by_the_servers_clock() {
+    on_each_protocol(|server, client| async move {
+        add(&server, 1..=20).await;
+        let recent = server.publish("s", 5).await;
+        let seen = Seen::default();
+        let running = run(ephemeral(&client, "s").start_ago(Duration::from_mins(10)), seen.handler());
+        server.until("what is recent", || std::future::ready(seen.len() == 5)).await;
+        assert_eq!(seen.ids(), recent, "on {}", server.name());
+        running.stop().await;
         server
     })
     .await;

@@ -10,6 +10,7 @@ mod oddities;
 mod payloads;
 mod permissions;
 mod starting;
+mod vendors;
 
 use std::time::Duration;
 
