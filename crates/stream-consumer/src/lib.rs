@@ -20,6 +20,8 @@ mod link;
 mod observe;
 mod pace;
 mod pull;
+mod pulse;
+mod setting;
 mod shutdown;
 mod work;
 

@@ -28,6 +28,25 @@ pub(crate) struct Link {
     fenced: Fenced,
 }
 
+/// The links of a consumer's streams: one for all, or one for each where a connection does not serve every key. The
+/// trouble of a node is then not that of the streams of another.
+pub(crate) struct Links {
+    client: Client,
+    backoff: BackoffPolicy,
+    shared: Option<Arc<Link>>,
+}
+
+impl Links {
+    pub(crate) fn new(client: &Client, backoff: BackoffPolicy) -> Self {
+        Self { client: client.clone(), backoff, shared: None }
+    }
+
+    pub(crate) fn of(&mut self, key: &StreamKey) -> Arc<Link> {
+        let new = || Arc::new(Link::new(self.client.clone(), key.clone(), self.backoff));
+        if self.client.connector().serves_all_keys() { Arc::clone(self.shared.get_or_insert_with(new)) } else { new() }
+    }
+}
+
 struct Shared {
     client: Client,
     key: StreamKey,

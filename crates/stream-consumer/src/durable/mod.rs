@@ -23,7 +23,6 @@ mod worker;
 
 pub use afterwards::DeadLetterLayout;
 pub use config::{Acknowledge, DurableBuilder, OnGroupLost, RetryOrder};
-pub(crate) use config::{at_least_one, check_block, default_name, out_of_range};
 pub use stop::DrainReport;
 
 use std::future::Future;

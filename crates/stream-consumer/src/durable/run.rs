@@ -6,22 +6,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::held::Fleet;
-use super::link::Link;
 use super::stop::overdue;
 use super::stream::Stream;
 use super::worker::Worker;
 use super::{Acknowledge, DrainReport, DurableConsumer, steward};
 use crate::delivery::Source;
 use crate::error::RunError;
+use crate::link::Links;
+use crate::pulse::Pulse;
 use crate::shutdown::Shutdown;
 use crate::work::Work;
 
@@ -36,7 +36,7 @@ impl DurableConsumer {
             suspect: Arc::new(Semaphore::new(1)),
             shutdown: shutdown.child(),
         };
-        let link = Arc::new(Link::new(config.client.clone(), config.streams[0].clone(), config.backoff));
+        let mut links = Links::new(&config.client, config.backoff);
         let _pulse = Pulse::of(&Handle::current(), PULSE.min(config.lease.renew_every()));
         // The tasks end with this future: what is dropped is not left running behind its caller's back. A worker that is
         // held up cannot be ended, but its steward can, and with it the renewing of leases.
@@ -48,7 +48,7 @@ impl DurableConsumer {
         for (place, key) in config.streams.iter().enumerate() {
             let source =
                 Source { stream: key.clone(), group: Some(config.group.clone()), consumer: config.consumer.clone() };
-            let stream = Arc::new(Stream::new(config, source, &link, &self.counters, self.pulses.of(place)));
+            let stream = Arc::new(Stream::new(config, source, &links.of(key), &self.counters, self.pulses.of(place)));
             let (send, receive) = mpsc::channel(4);
             let worker = Worker::new(&stream, Arc::clone(&work), fleet.clone(), receive);
             let end = end.child_token();
@@ -107,34 +107,5 @@ impl DurableConsumer {
             None => Ok(report),
             Some(error) => Err(error),
         }
-    }
-}
-
-/// A thread that wakes a runtime of several threads now and then.
-///
-/// One of its threads waits for the clock and the network on behalf of all. When a task wakes there and blocks, none of the
-/// others takes its place before something wakes it: no lease would be renewed, and no stop would come to its end.
-struct Pulse {
-    /// Dropped to end the thread.
-    _alive: Sender<()>,
-}
-
-impl Pulse {
-    /// `None` for a runtime of one thread, which nothing can help.
-    fn of(runtime: &Handle, every: Duration) -> Option<Self> {
-        if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            return None;
-        }
-        let runtime = runtime.clone();
-        let (alive, ended) = channel::<()>();
-        let pulse = std::thread::Builder::new().name("streamkeeper-pulse".to_owned()).spawn(move || {
-            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                runtime.spawn(std::future::ready(()));
-            }
-        });
-        if let Err(error) = pulse {
-            tracing::warn!(%error, "no thread for the pulse: a handler that blocks its thread can hold up all others");
-        }
-        Some(Self { _alive: alive })
     }
 }

@@ -8,10 +8,11 @@ use stream_core::{BackoffPolicy, ConsumerName, Entry, EntryId, NameError, RetryP
 use stream_redis::Client;
 
 use super::EphemeralConsumer;
-use crate::durable::{RetryOrder, at_least_one, check_block, default_name, out_of_range};
+use crate::durable::RetryOrder;
 use crate::error::ConfigError;
 use crate::lane::{self, LaneOf};
 use crate::observe::Observer;
+use crate::setting::{at_least_one, check_block, default_name, out_of_range};
 
 /// What to do when entries were gone before they were read, or the stream was made anew. It is told in every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -28,7 +28,7 @@ use crate::durable::StatsHandle;
 use crate::error::RunError;
 use crate::handler::Handler;
 use crate::health::{HealthHandle, Positions, Pulses};
-use crate::link::Link;
+use crate::link::Links;
 use crate::observe::{Counters, Stats};
 use crate::shutdown::Shutdown;
 use crate::work::{Batch, IntoOutcomes, Single, Work};
@@ -210,7 +210,7 @@ impl EphemeralConsumer {
     ) -> Result<EphemeralReport, RunError> {
         let config = &self.config;
         let permits = Arc::new(Semaphore::new(config.concurrency));
-        let link = Arc::new(Link::new(config.client.clone(), config.streams[0].clone(), config.backoff));
+        let mut links = Links::new(&config.client, config.backoff);
         // The tasks end with this future: what is dropped is not left running behind its caller's back.
         let mut tasks = JoinSet::new();
         // A switch of our own: when one stream ends for missing entries, the others stop, but nobody else's consumers.
@@ -221,7 +221,7 @@ impl EphemeralConsumer {
             let stream = Arc::new(Stream {
                 config: Arc::clone(config),
                 source: Arc::new(source),
-                link: Arc::clone(&link),
+                link: links.of(key),
                 counters: Arc::clone(&self.counters),
                 pulse: self.pulses.of(place),
                 resume: config.resume.iter().find(|(resumed, _)| resumed == key).map(|(_, id)| *id),
