@@ -12,6 +12,7 @@ a line: {"body": hexadecimal, "headers": {...}}.
 
 import asyncio
 import json
+import logging
 import sys
 from datetime import timedelta
 
@@ -81,6 +82,7 @@ async def fail(topic, group, count):
     async def handle(message):
         raise ValueError("cannot be handled")
 
+    logging.disable(logging.CRITICAL)
     consumer = Consumer(topic, group=group, min_idle_time=timedelta(0), max_retries=1)
     run = asyncio.create_task(consumer.run(handle))
     client = get_async_redis_client()

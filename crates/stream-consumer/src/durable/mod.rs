@@ -119,7 +119,8 @@ impl DurableConsumer {
         shutdown.stop_on(signal, run).await
     }
 
-    /// Consumes until `shutdown` is turned: once to stop gracefully, twice to stop at once.
+    /// Consumes until `shutdown` is turned (once to stop gracefully, twice to stop at once), or until a handler returns
+    /// [`Outcome::Stop`](crate::Outcome::Stop), which does not turn it.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until).

@@ -44,7 +44,8 @@ use worker::Worker;
 /// Outcomes mean what they can mean without a group: `Done` counts; `Retry` is repeated in this process as the
 /// [policy](EphemeralBuilder::retry) says; what is rejected, cannot be decoded or has used up its attempts is told as
 /// [`GivenUp`](crate::Event::GivenUp) and is in no dead letter. So is what a handler releases, since nobody else takes it;
-/// released while stopping, it counts as not started, and the report's position does not pass it.
+/// released while stopping, it counts as not started, and the report's position does not pass it. `Stop` stops the consumer;
+/// without an acknowledgement it is a release while stopping.
 ///
 /// # On the server
 ///

@@ -108,6 +108,33 @@ async fn a_key_of_another_type_and_a_forgotten_script_cost_nothing() {
 }
 
 #[tokio::test]
+async fn a_message_that_fails_in_the_middle_of_a_batch_is_told_and_the_others_are_there_once() {
+    on_every_server(ServerOptions::new(), async |server| {
+        let client = Client::open(&server.url()).unwrap();
+        let publisher = builder(&client).batch_size(5).publish_every(Duration::from_secs(10)).build().unwrap();
+        // Where the third one's marker belongs is something else.
+        ok(&server, "LPUSH message:messaging-cache:2 x").await;
+        let receipts = join_all((0..5).map(|n| publisher.enqueue(n.to_string(), [("id", n.to_string())]))).await;
+        let mut told = Vec::new();
+        for receipt in receipts {
+            told.push(receipt.unwrap().confirmed().await);
+        }
+        let Err(PublishError::Failed(error)) = &told[2] else { panic!("{}: {told:?}", server.name()) };
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{}", server.name());
+        assert_eq!(told.iter().filter(|told| told.is_ok()).count(), 4, "{}: {told:?}", server.name());
+        assert_eq!(payloads(&server).await, ["0", "1", "3", "4"], "{}", server.name());
+
+        // All of them again, as whoever sees an error does: what was written is not written twice.
+        ok(&server, "DEL message:messaging-cache:2").await;
+        let again = join_all((0..5).map(|n| publisher.publish(n.to_string(), [("id", n.to_string())]))).await;
+        let published: Vec<_> = again.iter().map(|again| again.as_ref().unwrap().is_some()).collect();
+        assert_eq!(published, [false, false, true, false, false], "{}", server.name());
+        assert_eq!(payloads(&server).await, ["0", "1", "3", "4", "2"], "{}", server.name());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_server_without_memory_and_one_that_dies_lose_and_double_nothing() {
     on_every_server(ServerOptions::new().aof(AppendFsync::Always), async |mut server| {
         let client = Client::open(&server.url()).unwrap();
