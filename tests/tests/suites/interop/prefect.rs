@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stream_testkit::{RealServer, work_for};
 use streamkeeper::maint::{DeadLetters, LetterFilter, Redrive};
-use streamkeeper::{DurableBuilder, Outcome, PrefectMessage, PrefectPublisher};
+use streamkeeper::{DurableBuilder, Outcome, PrefectMessage, PrefectPublisher, StreamKey};
 use streamkeeper_tests::{Ask, Peer, Running, start};
 
 use super::{Handled, Line, assert_same, builder, lines, numbers, server};
@@ -104,6 +104,29 @@ async fn our_dead_letters_go_back_to_be_handled_by_prefect() {
     assert_eq!(letters.redrive(&Redrive::new()).await.unwrap().redriven, 10);
     peer(&server, &["consume", &key, "g", handled.to_str().unwrap(), "10"]).done().await;
     let (mut found, mut expected) = (lines(&handled), published);
+    found.sort_by_key(Line::number);
+    expected.sort_by_key(Line::number);
+    assert_same(&found, &expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_of_prefect_are_listed_and_go_back_to_be_handled_here() {
+    let server = server().await;
+    let key = server.fresh_key("prefect-letters");
+    let published = publish(&server, &key, 10).await;
+    peer(&server, &["fail", &key, "g", "10"]).done().await;
+    let mut letters = DeadLetters::prefect(&server.client(), "dlq").unwrap();
+    let page = letters.list(&LetterFilter::all(), None, 20).await.unwrap();
+    let attempts: Vec<_> = page.letters.iter().map(|letter| letter.content.as_ref().unwrap().attempts).collect();
+    assert_eq!(attempts, [Some(2); 10], "one retry was allowed");
+    let redrive = Redrive::new().to(StreamKey::new(&key).unwrap());
+    assert_eq!(letters.redrive(&redrive).await.unwrap().redriven, 10);
+    assert_eq!(letters.len().await.unwrap(), 0);
+    let handled = Handled::default();
+    let consumer = handling(builder(&server, &key), &handled, Duration::ZERO);
+    server.until("ten messages to be handled", || async { handled.len() == 10 }).await;
+    consumer.stop().await;
+    let (mut found, mut expected) = (handled.lines(), published);
     found.sort_by_key(Line::number);
     expected.sort_by_key(Line::number);
     assert_same(&found, &expected);
