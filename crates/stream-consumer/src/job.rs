@@ -17,6 +17,9 @@ use crate::delivery::Delivery;
 use crate::pace::now;
 use crate::work::{Outcomes, Work};
 
+/// Memory with the future of a handler, to be used again for another when it is empty.
+pub(crate) type FutureBox<W> = Pin<Box<Option<<W as Work>::Future>>>;
+
 /// The deliveries that one handler works on.
 pub(crate) struct Members<S = Slot> {
     pub(crate) slots: SmallVec<[S; 1]>,
@@ -79,7 +82,7 @@ impl<W: Work, S> Jobs<W, S> {
     pub(crate) fn spawn(
         &mut self,
         members: Members<S>,
-        future: Pin<Box<W::Future>>,
+        future: FutureBox<W>,
         limit: Option<Duration>,
         span: Span,
         permits: SmallVec<[OwnedSemaphorePermit; 1]>,
@@ -177,14 +180,14 @@ pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
 }
 
 async fn run<F: Future<Output = Outcomes>>(
-    mut future: Pin<Box<F>>,
+    mut future: Pin<Box<Option<F>>>,
     limit: Option<Duration>,
     span: &Span,
 ) -> (Outcomes, Duration) {
     let mut longest = Duration::ZERO;
     let polls = poll_fn(|cx| {
         let begin = now();
-        let poll = poll_once(future.as_mut(), cx, span);
+        let poll = future.as_mut().as_pin_mut().map_or(Poll::Pending, |future| poll_once(future, cx, span));
         longest = longest.max(now().saturating_duration_since(begin));
         poll
     });
@@ -245,7 +248,7 @@ mod tests {
             gate.notified().await;
             Outcomes::All(Outcome::Done)
         });
-        jobs.spawn(members, Box::pin(future), None, Span::none(), SmallVec::new());
+        jobs.spawn(members, Box::pin(Some(future)), None, Span::none(), SmallVec::new());
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ mod mode;
 mod reading;
 mod run;
 mod settle;
+mod single;
 mod start;
 mod steward;
 mod stop;

@@ -100,7 +100,7 @@ impl DurableConsumer {
                 stream = %stream.owner.key, group = %stream.owner.group, consumer = %stream.owner.consumer,
                 "the run loop did not end: a handler blocks its thread; what is held is left to its lease"
             );
-            report.merge(&DrainReport::stuck(stream));
+            report.merge(&DrainReport::of_stuck(stream));
         }
         report.stats = self.counters.snapshot();
         match failure {

@@ -53,7 +53,7 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
+    pub(crate) fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
         let mode = self.stream.config.acknowledge;
         if outcome.is_stop() && !std::mem::replace(&mut self.stopped_by_handler, true) {
             self.fleet.shutdown.stop_gently();

@@ -36,6 +36,13 @@ impl<W: Work> Worker<W> {
                 break;
             }
             let Some(permit) = self.permit() else { break };
+            if limit == 1 && self.inline.allowed() {
+                match self.next_ours(clock) {
+                    Some(next) => finished += self.start_single(next, permit, &mut clock),
+                    None => self.spare = Some(permit),
+                }
+                continue;
+            }
             let Some(members) = self.gather(limit, clock) else {
                 self.spare = Some(permit);
                 continue;
@@ -71,7 +78,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Since when the lease is certain; `None` if it is not, and then the entry goes another way.
-    fn still_ours(&mut self, ready: &Ready, now: Instant) -> Option<Instant> {
+    pub(crate) fn still_ours(&mut self, ready: &Ready, now: Instant) -> Option<Instant> {
         let lease = self.stream.config.lease;
         if self.stream.config.acknowledge.is_beforehand() {
             return Some(ready.since);
@@ -119,10 +126,10 @@ impl<W: Work> Worker<W> {
         };
         let members = self.bury_undecodable(members, undecodable);
         let Some(future) = future else { return started };
-        let mut future = Box::pin(future);
-        if self.inline.allowed() {
+        let mut future = Box::pin(Some(future));
+        if let Some(future) = future.as_mut().as_pin_mut().filter(|_| self.inline.allowed()) {
             let mut cx = Context::from_waker(std::task::Waker::noop());
-            let poll = poll_once(future.as_mut(), &mut cx, &span);
+            let poll = poll_once(future, &mut cx, &span);
             let begin = std::mem::replace(clock, now());
             self.inline.polled(clock.saturating_duration_since(begin));
             if let Poll::Ready(outcomes) = poll {
@@ -140,7 +147,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Where a handler has asked for its token, the ledger gets it, so that a lost lease can be told.
-    fn register_tokens(&self, members: &Members) {
+    pub(crate) fn register_tokens(&self, members: &Members) {
         if members.deliveries.iter().all(|delivery| delivery.token().is_none()) {
             return;
         }

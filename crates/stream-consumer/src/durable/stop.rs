@@ -64,7 +64,7 @@ impl DrainReport {
     }
 
     /// Of a stream whose loop did not end.
-    pub(crate) fn stuck(stream: &Stream) -> Self {
+    pub(crate) fn of_stuck(stream: &Stream) -> Self {
         let (unconfirmed, left_pending) = stream.pending();
         Self { stuck: 1, unconfirmed, left_pending, ..Self::default() }
     }

@@ -21,7 +21,7 @@ use tokio_util::sync::PollSemaphore;
 use super::config::Acknowledge;
 use super::flight::{Flight, Landed};
 use super::held::{Alone, Fleet, Ready, Recount, TakenOver, Waiting};
-use super::job::{Ended, Jobs};
+use super::job::{Ended, FutureBox, Jobs};
 use super::reading::{Progress, Reading};
 use super::stream::{Stream, now};
 use crate::delivery::Delivery;
@@ -63,6 +63,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) sequence: u64,
     pub(crate) jobs: Jobs<W>,
     pub(crate) inline: Inline,
+    /// Memory for the future of the next handler.
+    pub(crate) future_box: Option<FutureBox<W>>,
     permits: PollSemaphore,
     /// Whether this loop stands in the line for a place.
     in_line: bool,
@@ -123,6 +125,7 @@ impl<W: Work> Worker<W> {
             sequence: 0,
             jobs: Jobs::new(),
             inline: Inline::new(),
+            future_box: None,
             in_line: false,
             spare: None,
             starved: false,

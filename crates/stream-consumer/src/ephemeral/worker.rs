@@ -321,10 +321,10 @@ impl<W: Work> Worker<W> {
             }
         }
         let Some(future) = future else { return };
-        let mut future = Box::pin(future);
-        if self.inline.allowed() {
+        let mut future = Box::pin(Some(future));
+        if let Some(future) = future.as_mut().as_pin_mut().filter(|_| self.inline.allowed()) {
             let mut cx = Context::from_waker(std::task::Waker::noop());
-            let poll = poll_once(future.as_mut(), &mut cx, &span);
+            let poll = poll_once(future, &mut cx, &span);
             self.inline.polled(now().saturating_duration_since(begin));
             if let Poll::Ready(outcomes) = poll {
                 self.spare.get_or_insert(permit);

@@ -44,7 +44,7 @@ async fn with(protocol: &'static str) {
         let switch = shutdown.clone();
         let task = tokio::spawn(async move { host.run_with(&switch).await });
         server.until("ready", || std::future::ready(events.count("Ready") == 1)).await;
-        server.until("a trim", || async { server.calls().await.get("time").is_some() }).await;
+        server.until("a trim", || async { server.calls().await.contains_key("time") }).await;
 
         let before = server.calls().await;
         let began = tokio::time::Instant::now();
