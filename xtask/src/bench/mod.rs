@@ -111,7 +111,7 @@ impl Bench {
         let out = self.out.clone().unwrap_or_else(|| root().join("target").join("bench"));
         report.write(&out)?;
         println!("\n{}results and pictures: {}", report.verdict(), out.display());
-        Ok(())
+        report.outcome()
     }
 
     async fn measure(
@@ -124,15 +124,24 @@ impl Bench {
         let wanted = |name: &str| self.workload.is_empty() || self.workload.iter().any(|wanted| wanted == name);
         let mut report = Report::new(Setup::of(server, self.quick));
         for workload in workloads.iter().filter(|workload| wanted(workload.name)) {
-            let summary = self.race(server, programs, workload).await?;
-            print!("{}", summary.shown());
-            report.add(summary);
+            match self.race(server, programs, workload).await {
+                Ok(summary) => {
+                    print!("{}", summary.shown());
+                    report.add(summary);
+                }
+                // What the others measured is not lost for that.
+                Err(error) => report.failed(workload.name, &error),
+            }
         }
         for check in checks.iter().filter(|check| wanted(check.name())) {
             let running = start(server).await?;
-            let found = check.run(&running, programs, self.quick, self.large).await?;
-            print!("{}", found.shown());
-            report.add_check(found);
+            match check.run(&running, programs, self.quick, self.large).await {
+                Ok(found) => {
+                    print!("{}", found.shown());
+                    report.add_check(found);
+                }
+                Err(error) => report.failed(check.name(), &error),
+            }
         }
         Ok(report)
     }
