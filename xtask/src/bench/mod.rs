@@ -104,16 +104,20 @@ impl Bench {
             // What is dropped here ends the racers and the server.
             tokio::select! {
                 report = self.measure(&server, &programs, &workloads, &checks) => report,
-                _ = terminate.recv() => Err(Failure::from("stopped by SIGTERM; nothing was written")),
-                _ = interrupt.recv() => Err(Failure::from("stopped by Ctrl-C; nothing was written")),
+                _ = terminate.recv() => Err(Failure::from("stopped by SIGTERM; what was measured before is written")),
+                _ = interrupt.recv() => Err(Failure::from("stopped by Ctrl-C; what was measured before is written")),
             }
         })?;
-        let out = self.out.clone().unwrap_or_else(|| root().join("target").join("bench"));
-        report.write(&out)?;
-        println!("\n{}results and pictures: {}", report.verdict(), out.display());
+        println!("\n{}results and pictures: {}", report.verdict(), self.folder().display());
         report.outcome()
     }
 
+    /// Where results and pictures go.
+    fn folder(&self) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| root().join("target").join("bench"))
+    }
+
+    /// Everything that is wanted; what is known is written after each workload.
     async fn measure(
         &self,
         server: &ServerBinary,
@@ -122,6 +126,7 @@ impl Bench {
         checks: &[Growth],
     ) -> Result<Report, Failure> {
         let wanted = |name: &str| self.workload.is_empty() || self.workload.iter().any(|wanted| wanted == name);
+        let out = self.folder();
         let mut report = Report::new(Setup::of(server, self.quick));
         for workload in workloads.iter().filter(|workload| wanted(workload.name)) {
             match self.race(server, programs, workload).await {
@@ -132,6 +137,7 @@ impl Bench {
                 // What the others measured is not lost for that.
                 Err(error) => report.failed(workload.name, &error),
             }
+            report.write(&out)?;
         }
         for check in checks.iter().filter(|check| wanted(check.name())) {
             let running = start(server).await?;
@@ -142,6 +148,7 @@ impl Bench {
                 }
                 Err(error) => report.failed(check.name(), &error),
             }
+            report.write(&out)?;
         }
         Ok(report)
     }
