@@ -114,10 +114,11 @@ fn read_command(task: &Task, count: usize, consumer: &str) -> Vec<u8> {
     out
 }
 
-/// Reads replies of one line and a string each, until there were so many.
+/// Reads replies that are an id each, until there were so many.
 pub(super) fn count_replies(mut from: TcpStream, replies: u64) -> Result<(), Failure> {
     use std::io::Read;
     let mut buffer = vec![0; 1 << 16];
+    let mut begins_line = true;
     let mut lines = 0;
     // An id comes as its length and itself, a line each.
     while lines < replies * 2 {
@@ -125,10 +126,53 @@ pub(super) fn count_replies(mut from: TcpStream, replies: u64) -> Result<(), Fai
         if more == 0 {
             return Err("the server closed the connection".into());
         }
-        if buffer[..more].first() == Some(&b'-') {
-            return Err(String::from_utf8_lossy(&buffer[..more.min(200)]).into_owned().into());
-        }
-        lines += memchr::memchr_iter(b'\n', &buffer[..more]).count() as u64;
+        lines += count_lines(&buffer[..more], &mut begins_line)?;
     }
     Ok(())
+}
+
+/// The number of line ends. A line that begins with a hyphen is an error of the server; a hyphen elsewhere belongs to an
+/// id, also where the bytes happen to arrive cut before it.
+fn count_lines(bytes: &[u8], begins_line: &mut bool) -> Result<u64, Failure> {
+    let mut lines = 0;
+    let mut start = Some(0).filter(|_| *begins_line);
+    for end in memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]) {
+        if let Some(start) = start
+            && bytes.get(start) == Some(&b'-')
+        {
+            return Err(String::from_utf8_lossy(&bytes[start..end]).trim().to_owned().into());
+        }
+        lines += u64::from(end < bytes.len());
+        start = Some(end + 1);
+    }
+    *begins_line = bytes.last() == Some(&b'\n');
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of `bytes` when they arrive in two parts, cut anywhere.
+    fn cut_anywhere(bytes: &[u8]) -> Vec<Result<u64, String>> {
+        let cut = |at: usize| {
+            let mut begins_line = true;
+            let (one, other) = bytes.split_at(at);
+            let one = count_lines(one, &mut begins_line)?;
+            Ok::<_, Failure>(one + count_lines(other, &mut begins_line)?)
+        };
+        (0..=bytes.len()).map(|at| cut(at).map_err(|error| error.to_string())).collect()
+    }
+
+    #[test]
+    fn a_hyphen_within_an_id_is_no_error_wherever_it_is_cut() {
+        assert!(cut_anywhere(b"$4\r\n17-0\r\n$5\r\n17-10\r\n").iter().all(|lines| *lines == Ok(4)));
+    }
+
+    #[test]
+    fn an_error_among_replies_is_found_wherever_it_is_cut() {
+        for lines in cut_anywhere(b"$4\r\n17-0\r\n-OOM no memory\r\n$5\r\n17-10\r\n") {
+            assert!(lines.unwrap_err().starts_with('-'));
+        }
+    }
 }

@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use clap::Args;
 use stream_testkit::matrix::Surroundings;
 use stream_testkit::{RealServer, ServerBinary, ServerOptions};
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::growth::Growth;
 use self::programs::Programs;
@@ -94,28 +95,62 @@ impl Bench {
         if let Some(unknown) = self.workload.iter().find(|name| !names.contains(&name.as_str())) {
             return Err(format!("no workload is called {unknown}; there are: {}", names.join(", ")).into());
         }
-        let wanted = |name: &str| self.workload.is_empty() || self.workload.iter().any(|wanted| wanted == name);
         let programs = Programs::build(self.peers.clone())?;
         let server = self.server()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut report = Report::new(Setup::of(&server, self.quick));
-            for workload in workloads.iter().filter(|workload| wanted(workload.name)) {
-                let summary = self.race(&server, &programs, workload).await?;
-                print!("{}", summary.shown());
-                report.add(summary);
+        let report = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            // What is dropped here ends the racers and the server.
+            tokio::select! {
+                report = self.measure(&server, &programs, &workloads, &checks) => report,
+                _ = terminate.recv() => Err(Failure::from("stopped by SIGTERM; what was measured before is written")),
+                _ = interrupt.recv() => Err(Failure::from("stopped by Ctrl-C; what was measured before is written")),
             }
-            for check in checks.iter().filter(|check| wanted(check.name())) {
-                let running = start(&server).await?;
-                let found = check.run(&running, &programs, self.quick, self.large).await?;
-                print!("{}", found.shown());
-                report.add_check(found);
+        })?;
+        println!("\n{}results and pictures: {}", report.verdict(), self.folder().display());
+        report.outcome()
+    }
+
+    /// Where results and pictures go.
+    fn folder(&self) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| root().join("target").join("bench"))
+    }
+
+    /// Everything that is wanted; what is known is written after each workload.
+    async fn measure(
+        &self,
+        server: &ServerBinary,
+        programs: &Programs,
+        workloads: &[Workload],
+        checks: &[Growth],
+    ) -> Result<Report, Failure> {
+        let wanted = |name: &str| self.workload.is_empty() || self.workload.iter().any(|wanted| wanted == name);
+        let out = self.folder();
+        let mut report = Report::new(Setup::of(server, self.quick));
+        for workload in workloads.iter().filter(|workload| wanted(workload.name)) {
+            match self.race(server, programs, workload).await {
+                Ok(summary) => {
+                    print!("{}", summary.shown());
+                    report.add(summary);
+                }
+                // What the others measured is not lost for that.
+                Err(error) => report.failed(workload.name, &error),
             }
-            let out = self.out.clone().unwrap_or_else(|| root().join("target").join("bench"));
             report.write(&out)?;
-            println!("\n{}results and pictures: {}", report.verdict(), out.display());
-            Ok(())
-        })
+        }
+        for check in checks.iter().filter(|check| wanted(check.name())) {
+            let running = start(server).await?;
+            match check.run(&running, programs, self.quick, self.large).await {
+                Ok(found) => {
+                    print!("{}", found.shown());
+                    report.add_check(found);
+                }
+                Err(error) => report.failed(check.name(), &error),
+            }
+            report.write(&out)?;
+        }
+        Ok(report)
     }
 
     fn server(&self) -> Result<ServerBinary, Failure> {

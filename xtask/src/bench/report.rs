@@ -41,11 +41,13 @@ pub(crate) struct Report {
     setup: Setup,
     races: Vec<Summary>,
     checks: Vec<Found>,
+    /// Workloads that could not be measured, and why.
+    failures: Vec<String>,
 }
 
 impl Report {
     pub(crate) fn new(setup: Setup) -> Self {
-        Self { setup, races: Vec::new(), checks: Vec::new() }
+        Self { setup, races: Vec::new(), checks: Vec::new(), failures: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, race: Summary) {
@@ -54,6 +56,18 @@ impl Report {
 
     pub(crate) fn add_check(&mut self, found: Found) {
         self.checks.push(found);
+    }
+
+    /// A workload could not be measured.
+    pub(crate) fn failed(&mut self, name: &str, error: &Failure) {
+        eprintln!("{name} FAILED: {error}");
+        self.failures.push(format!("{name}: {error}"));
+    }
+
+    /// # Errors
+    /// Something could not be measured. A goal that was not met is no error: machines differ.
+    pub(crate) fn outcome(&self) -> Result<(), Failure> {
+        if self.failures.is_empty() { Ok(()) } else { Err(self.failures.join("\n").into()) }
     }
 
     /// How many goals were met.
