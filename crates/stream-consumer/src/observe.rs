@@ -217,7 +217,16 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
 
 /// Tells the log and the observer. An observer that panics must not take a run loop down, or end the renewing of leases
 /// while handlers go on.
+#[inline]
 pub(crate) fn tell(source: &Source, observer: Option<&dyn Observer>, event: &Event<'_>) {
+    // The two that come with every entry have no line.
+    if observer.is_none() && matches!(event, Event::Started { .. } | Event::Handled { .. }) {
+        return;
+    }
+    tell_of(source, observer, event);
+}
+
+fn tell_of(source: &Source, observer: Option<&dyn Observer>, event: &Event<'_>) {
     log(source, event);
     let Some(observer) = observer else { return };
     let told = catch_unwind(AssertUnwindSafe(|| observer.event(&source.stream, event)));

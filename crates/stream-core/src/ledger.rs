@@ -403,7 +403,9 @@ mod tests {
                     }
                     Op::ForgetStream => {
                         ledger.forget_stream(|_| {});
-                        model.values_mut().for_each(|(_, _, lease)| *lease = Lease::Lost);
+                        for (_, _, lease) in model.values_mut() {
+                            *lease = Lease::Lost;
+                        }
                         greatest = 0;
                     }
                     Op::Due(now, age) => {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const HORIZON: Duration = Duration::from_millis(100);
 /// A sample of the rate ends after this time at the latest.
 const SAMPLE: Duration = Duration::from_millis(100);
+/// The most that one read asks for: more holds up the server's other clients for milliseconds and gains nothing.
+const MOST_PER_READ: usize = 2_000;
 /// What an entry is taken to be before one was seen, in bytes.
 const FIRST_SIZE: usize = 64 * 1024;
 
@@ -44,7 +46,7 @@ impl ReadAhead {
     /// Nothing known yet: the first reads ask for as many entries as there are free slots.
     pub fn new(limits: ReadLimits) -> Self {
         let limits = ReadLimits { concurrency: limits.concurrency.max(1), ..limits };
-        let cap = limits.concurrency.saturating_add(limits.prefetch);
+        let cap = limits.concurrency.saturating_add(limits.prefetch).min(MOST_PER_READ);
         Self { limits, rate: None, sample: None, size: None, cap }
     }
 
@@ -112,7 +114,8 @@ impl ReadAhead {
 
     /// A reply was complete: reads may ask for twice as much again, up to the limits.
     pub fn completed(&mut self) {
-        self.cap = self.cap.saturating_mul(2).min(self.limits.concurrency.saturating_add(self.limits.prefetch));
+        let most = self.limits.concurrency.saturating_add(self.limits.prefetch).min(MOST_PER_READ);
+        self.cap = self.cap.saturating_mul(2).min(most);
     }
 
     /// What may be held at the present rate.

@@ -61,6 +61,12 @@ impl Request {
         self.ends.push(self.data.len());
     }
 
+    /// Makes room for so many arguments of about so many bytes each.
+    pub(crate) fn reserve(&mut self, arguments: usize, bytes: usize) {
+        self.ends.reserve(arguments);
+        self.data.reserve(arguments.saturating_mul(bytes));
+    }
+
     /// The command's words, for errors and metrics.
     pub fn command(&self) -> &'static str {
         self.command

@@ -254,14 +254,15 @@ impl<W: Work> Worker<W> {
     }
 
     fn send_acks(&mut self, acks: Vec<(Slot, EntryId)>, now: Instant) {
-        let lease = self.stream.config.lease;
+        let certainty = self.stream.config.lease.certainty(now);
+        let delete = self.stream.config.delete_acknowledged;
         let before = acks.len();
         let mut unsure = Vec::new();
         let mut certain = acks;
         {
             let mut book = self.stream.book();
             certain.retain(|&(slot, id)| match book.ledger.lease(slot) {
-                Lease::Held(at) if lease.is_certain(at, now) && !self.stream.config.delete_acknowledged => {
+                Lease::Held(at) if certainty.covers(at, now) && !delete => {
                     book.ledger.set_stage(slot, Stage::Settling);
                     true
                 }

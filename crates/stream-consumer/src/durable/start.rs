@@ -83,7 +83,11 @@ impl<W: Work> Worker<W> {
         if self.stream.config.acknowledge.is_beforehand() {
             return Some(ready.since);
         }
-        if lease.is_certain(ready.since, now) && !self.stream.is_disturbed() {
+        if !self.certainty.covers(ready.since, now) {
+            self.certainty = lease.certainty(now);
+        }
+        let certain = self.certainty.covers(ready.since, now) || lease.is_certain(ready.since, now);
+        if certain && !self.stream.is_disturbed() {
             return Some(ready.since);
         }
         let (state, id) = {

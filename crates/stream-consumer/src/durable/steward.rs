@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{ClaimCursor, EntryId, Slot};
-use stream_redis::command::{XAutoClaim, XPending};
+use stream_core::{ClaimCursor, EntryId, Holder, NextStep, SearchBudget, Slot};
+use stream_redis::command::{XAutoClaim, XInfoConsumers, XPending};
 use stream_redis::{Error, ErrorKind, Recovery};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -132,8 +132,9 @@ struct Search {
 }
 
 impl Search {
-    /// Goes once through the pending list, as far as there is room.
+    /// Goes once through the pending list, as far as there is room and it is worth the server's time.
     async fn sweep(&mut self, stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) -> Result<(), Error> {
+        let mut budget = SearchBudget::new(stream.config.claim_every);
         let mut pages = 0;
         // How often room may be waited for: not at all, as long as nothing was found.
         let mut waits = 0;
@@ -161,7 +162,9 @@ impl Search {
                 count: room.min(PAGE),
                 just_id: !self.plain,
             };
+            let sent = now();
             let claimed = stream.link.run(&claim).await?;
+            let step = budget.spend(now().saturating_duration_since(sent), !claimed.ids.is_empty());
             let ended = self.cursor.advance(claimed.next);
             waits = if claimed.ids.is_empty() { 0 } else { WAITS };
             for id in &claimed.deleted {
@@ -192,7 +195,10 @@ impl Search {
                     .collect();
                 tell(stream, taken_over, counted.len(), TakenOver::Counted(counted)).await;
             }
-            if ended {
+            if ended || step == NextStep::Later {
+                return Ok(());
+            }
+            if step == NextStep::LookAtOwners && !look_at_owners(stream, &mut budget).await? {
                 return Ok(());
             }
             pages += 1;
@@ -200,6 +206,23 @@ impl Search {
                 sleep(PAUSE).await;
             }
         }
+    }
+}
+
+/// Whether the search goes on beyond its budget, since somebody in the group seems to be dead.
+async fn look_at_owners(stream: &Stream, budget: &mut SearchBudget) -> Result<bool, Error> {
+    let command = XInfoConsumers { key: stream.owner.key.clone(), group: stream.owner.group.clone() };
+    match stream.link.run(&command).await {
+        Ok(consumers) => {
+            let others = consumers.into_iter().filter(|consumer| consumer.name != stream.owner.consumer);
+            let holders = others.map(|consumer| Holder { pending: consumer.pending, idle: consumer.idle });
+            Ok(budget.lift_if(holders, stream.config.lease.lease()))
+        }
+        Err(error) if group::is_denied(&error) => {
+            budget.lift();
+            Ok(true)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use stream_core::{EntryId, Inline, Lanes, Slot, Stage};
+use stream_core::{Certainty, EntryId, Inline, Lanes, Slot, Stage};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Sleep;
@@ -63,6 +63,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) sequence: u64,
     pub(crate) jobs: Jobs<W>,
     pub(crate) inline: Inline,
+    /// Which leases are certain at the moment.
+    pub(crate) certainty: Certainty,
     /// Memory for the future of the next handler.
     pub(crate) future_box: Option<FutureBox<W>>,
     permits: PollSemaphore,
@@ -125,6 +127,7 @@ impl<W: Work> Worker<W> {
             sequence: 0,
             jobs: Jobs::new(),
             inline: Inline::new(),
+            certainty: stream.config.lease.certainty(now()),
             future_box: None,
             in_line: false,
             spare: None,

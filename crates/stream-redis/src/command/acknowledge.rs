@@ -19,11 +19,15 @@ pub struct XAck {
     pub ids: Vec<EntryId>,
 }
 
+/// What an id of our time takes at most, with a number of two digits.
+const ID_BYTES: usize = 16;
+
 impl Command for XAck {
     type Reply = u64;
 
     fn request(&self) -> Request {
-        let request = Request::new("XACK").key(&self.key).arg(&self.group);
+        let mut request = Request::new("XACK").key(&self.key).arg(&self.group);
+        request.reserve(self.ids.len(), ID_BYTES);
         self.ids.iter().fold(request, |request, &id| request.id(id))
     }
 
