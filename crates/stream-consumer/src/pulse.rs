@@ -91,6 +91,8 @@ fn beat() {
 mod tests {
     use std::sync::mpsc;
 
+    use stream_testkit::work_for;
+
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -105,11 +107,11 @@ mod tests {
         let (release, blocked) = mpsc::channel::<()>();
         // Woken by the thread that waits for the clock, and blocks it.
         runtime.spawn(async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            work_for(Duration::from_millis(20)).await;
             let _ = blocked.recv();
         });
         runtime.spawn(async move {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            work_for(Duration::from_millis(200)).await;
             tell.send(()).unwrap();
         });
         told.recv_timeout(Duration::from_secs(20)).expect("the clock goes on");

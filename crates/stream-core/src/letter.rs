@@ -20,7 +20,7 @@ use crate::{ConsumerName, DeadLetter, DeadLetterError, DeadReason, EntryId, Grou
 /// // As Prefect writes it: neither the stream nor the group nor the reason.
 /// let json = r#"{"data": "{}", "attributes": {"id": 7}, "retry_count": 4, "timestamp": "8.5", "message_id": "x"}"#;
 /// let letter = LetterContent::from_hash([(&b"data"[..], json.as_bytes())])?;
-/// assert_eq!((letter.attempts, letter.stream), (Some(4), None));
+/// assert_eq!((letter.attempts, &letter.stream), (Some(4), &None));
 /// assert_eq!(letter.get("attributes"), Some(&br#"{"id": 7}"#[..]));
 /// # Ok::<_, stream_core::LetterError>(())
 /// ```

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use stream_consumer::{Consumer, Context, Data, Event, Shutdown};
 use stream_core::StreamKey;
-use stream_testkit::{MemoryServer, eventually};
-use tokio::time::{sleep, timeout};
+use stream_testkit::{MemoryServer, eventually, work_for};
+use tokio::time::timeout;
 
 use super::support::publish;
 
@@ -50,7 +50,7 @@ async fn a_handler_that_blocks_its_thread_holds_up_neither_the_leases_nor_the_st
                 let (gate, blocked, seen) = (Arc::clone(&gate), Arc::clone(&blocked), Arc::clone(&seen));
                 async move {
                     if data == "slow" {
-                        sleep(LONG).await;
+                        work_for(LONG).await;
                     }
                     // A task that has run a handler before is the run loop itself.
                     let inline = !seen.lock().unwrap().insert(tokio::task::id());
@@ -81,7 +81,7 @@ async fn a_handler_that_blocks_its_thread_holds_up_neither_the_leases_nor_the_st
     assert!(report.left_pending >= 2, "what runs and what blocks: {report:?}");
     // What is left is left: nobody renews it any more, and others may take it over.
     let renewed = server.count("EVALSHA RENEW");
-    sleep(lease / 3 * 2).await;
+    work_for(lease / 3 * 2).await;
     assert_eq!(server.count("EVALSHA RENEW"), renewed);
     drop(release);
 }

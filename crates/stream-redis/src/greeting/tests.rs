@@ -91,7 +91,7 @@ async fn refusals_keep_the_server_s_words() {
     check_refused(&format!("{HELLO}+more\r\n"), ErrorKind::Protocol, "more than it was asked").await;
     check_refused(&"*1\r\n".repeat(5), ErrorKind::Io, "closed the connection").await;
     let endless = format!("*1\r\n${}\r\n{}", 10 * LARGEST, "x".repeat(LARGEST + 10));
-    check_refused(&endless, ErrorKind::Protocol, "too long").await;
+    check_refused(&endless, ErrorKind::Protocol, "is longer than 65536 bytes").await;
 }
 
 #[tokio::test]

@@ -150,7 +150,7 @@ fn entries_up_to(stream: Facts, id: EntryId, profile: Profile) -> Option<i64> {
     if stream.len == 0 && id <= stream.last {
         return Some(added);
     }
-    if profile.has_repaired_lag() && id != EntryId::ZERO && id < stream.max_deleted {
+    if profile >= Profile::Redis72Plus && id != EntryId::ZERO && id < stream.max_deleted {
         return None;
     }
     if id >= stream.last {
