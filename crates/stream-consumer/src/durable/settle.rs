@@ -351,6 +351,7 @@ impl<W: Work> Worker<W> {
                 }
                 self.recounts.extend(recounts);
             }
+            Landed::TakenBack => {}
             Landed::Buried { burial, result } => self.buried(*burial, result),
             Landed::AcknowledgedFirst { entries, lost } => self.acknowledged_first(entries, lost),
             Landed::HandedBack { number, result } => {

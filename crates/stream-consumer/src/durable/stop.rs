@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stream_core::{DeadReason, EntryId, Lease, Slot};
 
-use super::held::{Recount, TakenOver, Wake};
+use super::held::{InLane, Recount, TakenOver, Wake};
 use super::reading::undelivered;
 use super::stream::Stream;
 use super::worker::Worker;
@@ -153,9 +153,14 @@ impl<W: Work> Worker<W> {
             (recount.slot, recount.id, starts)
         };
         if !self.owes {
-            for ready in self.queue.drain(..).chain(self.lanes.drain()) {
-                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
-                unstarted.push((ready.slot, ready.delivery.id(), before(ready.delivery.attempt())));
+            for waits in self.queue.drain(..).map(InLane::Ready).chain(self.lanes.drain()) {
+                unstarted.push(match waits {
+                    InLane::Ready(ready) => {
+                        self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                        (ready.slot, ready.delivery.id(), before(ready.delivery.attempt()))
+                    }
+                    InLane::Suspect(suspect) => recount(suspect),
+                });
             }
         }
         unstarted.extend(self.recounts.drain(..).map(recount));
@@ -198,8 +203,12 @@ impl<W: Work> Worker<W> {
             self.ended(ended);
         }
         if std::mem::take(&mut self.owes) {
-            for ready in self.queue.drain(..).chain(self.lanes.drain()) {
-                given_up(&self.stream, ready.delivery.id());
+            for waits in self.queue.drain(..).map(InLane::Ready).chain(self.lanes.drain()) {
+                let id = match waits {
+                    InLane::Ready(ready) => ready.delivery.id(),
+                    InLane::Suspect(suspect) => suspect.id,
+                };
+                given_up(&self.stream, id);
             }
         }
         let mut aborted = Vec::new();
