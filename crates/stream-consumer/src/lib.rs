@@ -12,6 +12,7 @@ mod delivery;
 mod durable;
 mod ephemeral;
 mod error;
+mod guard;
 mod handler;
 mod health;
 mod job;

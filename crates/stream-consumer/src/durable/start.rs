@@ -1,9 +1,7 @@
 //! Starting handlers: in place while they are known to be quick, else as tasks; retries and entries of dead owners only
 //! after their count was set on the server; suspects alone.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
@@ -14,10 +12,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::config::Acknowledge;
 use super::flight::{Landed, PAUSE, take, take_back, take_suspect};
 use super::held::{Alone, Ready, Recount, TakenOver, Wake};
-use super::job::{Ended, Members, panicked, poll_once, span_of};
+use super::job::{Ended, Members, panicked, poll_in_place, span_of};
 use super::stream::now;
 use super::worker::Worker;
 use crate::delivery::Delivery;
+use crate::guard::guarded;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
 
@@ -112,11 +111,10 @@ impl<W: Work> Worker<W> {
             self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
         }
         let span = span_of(&members.deliveries[0]);
-        let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(&members.deliveries)));
-        let Begun { future, undecodable } = match begun {
+        let Begun { future, undecodable } = match guarded(|| self.work.begin(&members.deliveries)) {
             Ok(begun) => begun,
             Err(panic) => {
-                self.settle_all(members, Outcomes::All(panicked(panic.as_ref())));
+                self.settle_all(members, Outcomes::All(panicked(&panic)));
                 return started;
             }
         };
@@ -124,17 +122,19 @@ impl<W: Work> Worker<W> {
         let Some(future) = future else { return started };
         let mut future = Box::pin(future);
         if self.inline.allowed() {
-            let mut cx = Context::from_waker(std::task::Waker::noop());
-            let poll = poll_once(future.as_mut(), &mut cx, &span);
+            let poll = poll_in_place(future, &span);
             let begin = std::mem::replace(clock, now());
             self.inline.polled(clock.saturating_duration_since(begin));
-            if let Poll::Ready(outcomes) = poll {
-                // Those of a suspect are more than one place, and are given back at once.
-                if self.spare.is_none() && permits.len() == 1 {
-                    self.spare = permits.into_iter().next();
+            match poll {
+                Ok(outcomes) => {
+                    // Those of a suspect are more than one place, and are given back at once.
+                    if self.spare.is_none() && permits.len() == 1 {
+                        self.spare = permits.into_iter().next();
+                    }
+                    self.settle_all(members, outcomes);
+                    return started;
                 }
-                self.settle_all(members, outcomes);
-                return started;
+                Err(goes_on) => future = goes_on,
             }
         }
         self.register_tokens(&members);

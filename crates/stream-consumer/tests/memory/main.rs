@@ -4,6 +4,7 @@ mod acknowledging;
 mod blocking;
 mod modes;
 mod owning;
+mod panicking;
 mod stopping;
 mod support;
 
