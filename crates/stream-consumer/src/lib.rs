@@ -21,7 +21,9 @@ mod link;
 mod observe;
 mod pace;
 mod pull;
+mod pulse;
 mod shutdown;
+mod tasks;
 mod work;
 
 pub use codec::{

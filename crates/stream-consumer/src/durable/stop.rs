@@ -9,7 +9,6 @@ use super::reading::undelivered;
 use super::stream::Stream;
 use super::worker::Worker;
 use crate::observe::Stats;
-use crate::shutdown::Shutdown;
 use crate::work::Work;
 
 /// How long the last commands may take once nothing runs any more.
@@ -18,17 +17,9 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// own consumer.
 const POLITENESS: Duration = Duration::from_millis(500);
 
-/// How much longer than it can take a stop may take on a machine that is busy, before a stream counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// Completes when every stream that can stop has stopped, some time after a stop was asked for.
-pub(crate) async fn overdue(shutdown: &Shutdown, grace: Duration) {
-    let last_words = LAST_WORDS.min(grace.max(POLITENESS)) + POLITENESS + PATIENCE;
-    shutdown.stopping().await;
-    tokio::select! {
-        () = tokio::time::sleep(grace + last_words) => {}
-        () = async { shutdown.immediate().await; tokio::time::sleep(last_words).await } => {}
-    }
+/// How long the last commands of a loop may take after the `grace` period.
+pub(crate) fn last_words(grace: Duration) -> Duration {
+    LAST_WORDS.min(grace.max(POLITENESS)) + POLITENESS
 }
 
 /// How a consumer stopped.
