@@ -102,8 +102,8 @@ impl Positions {
 
     /// For each stream whose start is resolved, the id up to which every entry was handled or given up.
     pub fn get(&self) -> Vec<(StreamKey, EntryId)> {
-        let at = |pulse: &Arc<Pulse>| *pulse.position.lock().unwrap_or_else(PoisonError::into_inner);
-        self.streams.iter().zip(self.pulses.iter()).filter_map(|(key, pulse)| Some((key.clone(), at(pulse)?))).collect()
+        let at = self.streams.iter().zip(self.pulses.iter());
+        at.filter_map(|(key, pulse)| Some((key.clone(), pulse.position()?))).collect()
     }
 }
 
@@ -193,6 +193,10 @@ impl Pulse {
 
     pub(crate) fn moved(&self, position: EntryId) {
         *self.position.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
+    }
+
+    pub(crate) fn position(&self) -> Option<EntryId> {
+        *self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self, state: RunState) {

@@ -1,10 +1,8 @@
 //! [`Jobs`]: the handlers that run, each a task of its own once it did not finish at its first poll.
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -14,6 +12,7 @@ use tokio::task::AbortHandle;
 use tracing::Span;
 
 use crate::delivery::Delivery;
+use crate::guard::guarded;
 use crate::pace::now;
 use crate::work::{Outcomes, Work};
 
@@ -160,23 +159,39 @@ impl<W: Work, S> Drop for Jobs<W, S> {
     }
 }
 
+/// Polls a handler where it is started; what is returned as an error goes on.
+pub(crate) fn poll_in_place<F: Future<Output = Outcomes>>(
+    mut future: Pin<Box<Option<F>>>,
+    span: &Span,
+) -> Result<Outcomes, Pin<Box<Option<F>>>> {
+    let Some(polled) = future.as_mut().as_pin_mut() else { return Err(future) };
+    match poll_once(polled, &mut Context::from_waker(Waker::noop()), span) {
+        Poll::Ready(outcomes) => Ok(dropped(future, outcomes)),
+        Poll::Pending => Err(future),
+    }
+}
+
 /// One poll of a handler, with its panic caught.
 pub(crate) fn poll_once<F: Future<Output = Outcomes>>(
     future: Pin<&mut F>,
     cx: &mut Context<'_>,
     span: &Span,
 ) -> Poll<Outcomes> {
-    let poll = || match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
-        Ok(poll) => poll,
-        Err(panic) => Poll::Ready(Outcomes::All(panicked(panic.as_ref()))),
-    };
+    let poll = || guarded(|| future.poll(cx)).unwrap_or_else(|panic| Poll::Ready(Outcomes::All(panicked(&panic))));
     if span.is_disabled() { poll() } else { span.in_scope(poll) }
 }
 
 /// The outcome of a handler that panicked.
-pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Outcome::failed(format_args!("the handler panicked: {}", text.unwrap_or("no message")))
+pub(crate) fn panicked(panic: &str) -> Outcome {
+    Outcome::failed(format_args!("the handler panicked: {panic}"))
+}
+
+/// The outcome once the handler is dropped, whose destructor may panic.
+fn dropped<F>(future: Pin<Box<F>>, outcomes: Outcomes) -> Outcomes {
+    match guarded(|| drop(future)) {
+        Ok(()) => outcomes,
+        Err(panic) => Outcomes::All(panicked(&panic)),
+    }
 }
 
 async fn run<F: Future<Output = Outcomes>>(
@@ -199,11 +214,7 @@ async fn run<F: Future<Output = Outcomes>>(
         },
     };
     // Dropped here, inside of the task, so that a panic of a destructor cannot reach the worker.
-    let dropped = catch_unwind(AssertUnwindSafe(|| drop(future)));
-    match dropped {
-        Ok(()) => (outcomes, longest),
-        Err(panic) => (Outcomes::All(panicked(panic.as_ref())), longest),
-    }
+    (dropped(future, outcomes), longest)
 }
 
 /// The span that a handler runs in.

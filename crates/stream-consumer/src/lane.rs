@@ -1,12 +1,12 @@
 //! [`LaneOf`]: which entries have to run one at a time, in their order.
 
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use stream_core::Entry;
 
 use crate::delivery::Delivery;
+use crate::guard::guarded;
 
 /// Computes the lane of an entry; `None` for entries that need no order.
 pub(crate) type LaneOf = Arc<dyn Fn(&Entry) -> Option<u64> + Send + Sync>;
@@ -38,8 +38,8 @@ where
 /// The lane of a delivery. A key is made by code of the user: one that panics is an entry without an order, not the end of
 /// the loop.
 pub(crate) fn lane(lane_of: &LaneOf, delivery: &Delivery) -> Option<u64> {
-    catch_unwind(AssertUnwindSafe(|| lane_of(delivery.entry()))).unwrap_or_else(|_| {
-        tracing::error!(stream = %delivery.source.stream, id = %delivery.id(), "the order's key panicked");
+    guarded(|| lane_of(delivery.entry())).unwrap_or_else(|panic| {
+        tracing::error!(stream = %delivery.source.stream, id = %delivery.id(), panic, "the order's key panicked");
         None
     })
 }

@@ -12,6 +12,7 @@ mod delivery;
 mod durable;
 mod ephemeral;
 mod error;
+mod guard;
 mod handler;
 mod health;
 mod job;
@@ -23,6 +24,7 @@ mod pull;
 mod pulse;
 mod setting;
 mod shutdown;
+mod tasks;
 mod work;
 
 pub use codec::{

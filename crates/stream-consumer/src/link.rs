@@ -127,15 +127,16 @@ impl Link {
         self.judged(&connection, result)
     }
 
-    /// Sets delivery counts and fetches bodies.
+    /// Sets delivery counts, and fetches `bodies`.
     pub(crate) async fn take(
         &self,
         owner: &Owner,
         entries: &[(EntryId, u64)],
+        bodies: bool,
         lease: Duration,
     ) -> Result<Vec<Taken>, Error> {
         let connection = self.connection().await?;
-        let result = self.fenced.take(connection.as_ref(), owner, entries, true, lease).await;
+        let result = self.fenced.take(connection.as_ref(), owner, entries, bodies, lease).await;
         self.judged(&connection, result)
     }
 

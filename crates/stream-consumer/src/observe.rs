@@ -3,13 +3,13 @@
 //! Whatever this library decides to the disadvantage of an entry is an event, a counter and a log line: nothing
 //! disappears silently.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stream_core::{DeadReason, EntryId, StreamKey};
 
 use crate::delivery::Source;
+use crate::guard::guarded;
 
 /// Something worth knowing about a consumer. No event holds a payload.
 #[derive(Debug)]
@@ -229,9 +229,8 @@ pub(crate) fn tell(source: &Source, observer: Option<&dyn Observer>, event: &Eve
 fn tell_of(source: &Source, observer: Option<&dyn Observer>, event: &Event<'_>) {
     log(source, event);
     let Some(observer) = observer else { return };
-    let told = catch_unwind(AssertUnwindSafe(|| observer.event(&source.stream, event)));
-    if told.is_err() {
-        tracing::error!(stream = %source.stream, consumer = %source.consumer, "the observer panicked");
+    if let Err(panic) = guarded(|| observer.event(&source.stream, event)) {
+        tracing::error!(stream = %source.stream, consumer = %source.consumer, panic, "the observer panicked");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stream_core::Outcome;
 
-use crate::codec::{DecodeError, FromDelivery};
+use crate::codec::FromDelivery;
 use crate::delivery::Delivery;
 use crate::handler::Handler;
 
@@ -23,8 +23,8 @@ pub(crate) enum Outcomes {
 pub(crate) struct Begun<F> {
     /// The running handler; `None` if no delivery could be decoded.
     pub(crate) future: Option<F>,
-    /// Which deliveries could not be decoded, by their place.
-    pub(crate) undecodable: Vec<(usize, DecodeError)>,
+    /// Which deliveries could not be decoded, by their place, and why.
+    pub(crate) undecodable: Vec<(usize, String)>,
 }
 
 /// What the run loop starts.
@@ -63,7 +63,7 @@ impl<H: Handler<A>, A: 'static> Work for Single<H, A> {
                 Ok(future) => {
                     begun.future = Some(futures_util::FutureExt::map(future, Outcomes::All as fn(Outcome) -> Outcomes));
                 }
-                Err(error) => begun.undecodable.push((place, error)),
+                Err(error) => begun.undecodable.push((place, error.to_string())),
             }
         }
         begun
@@ -139,7 +139,7 @@ where
         for (place, delivery) in deliveries.iter().enumerate() {
             match T::from_delivery(delivery) {
                 Ok(item) => items.push(item),
-                Err(error) => undecodable.push((place, error)),
+                Err(error) => undecodable.push((place, error.to_string())),
             }
         }
         let outcomes: fn(Fut::Output) -> Outcomes =

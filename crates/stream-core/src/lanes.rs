@@ -69,6 +69,11 @@ impl<T, K: Eq + Hash> Lanes<T, K> {
         None
     }
 
+    /// Whether an item of `key` runs, so that another would have to wait.
+    pub fn is_occupied(&self, key: &K) -> bool {
+        self.by_key.contains_key(key)
+    }
+
     /// Items that wait. Those that run are not among them.
     pub fn held(&self) -> usize {
         self.held
@@ -107,6 +112,7 @@ mod tests {
         assert_eq!(lanes.push("a", 2), None);
         assert_eq!(lanes.push("b", 3), Some(3));
         assert_eq!((lanes.held(), lanes.occupied()), (1, 2));
+        assert!(lanes.is_occupied(&"b") && !lanes.is_occupied(&"c"));
     }
 
     #[test]

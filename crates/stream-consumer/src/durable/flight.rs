@@ -43,6 +43,8 @@ pub(crate) enum Landed {
         recounts: Vec<Recount>,
         suspect: bool,
     },
+    /// The count of a suspect that could not start yet is what it was; or a stop came.
+    TakenBack,
     Buried {
         burial: Box<Burial>,
         result: Result<bool, Error>,
@@ -69,7 +71,7 @@ pub(crate) async fn take(
     let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone);
     let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
     let lease = stream.config.lease.lease();
-    let result = stream.link.take(&stream.owner, &counts, lease).await;
+    let result = stream.link.take(&stream.owner, &counts, true, lease).await;
     Landed::Taken { recounts, permits, suspect, at, result }
 }
 
@@ -106,4 +108,45 @@ pub(crate) async fn take_suspect(
             landed => return landed,
         }
     }
+}
+
+/// Sets the count of a suspect back that was taken and has to wait for others. Its places are kept until nobody else's death
+/// can be blamed on it, but for no longer than that takes: what it waits for may need one of them.
+pub(crate) async fn take_back(
+    stream: Arc<Stream>,
+    recount: Recount,
+    places: SmallVec<[OwnedSemaphorePermit; 1]>,
+    shutdown: Shutdown,
+) -> Landed {
+    let counts = [(recount.id, u64::from(recount.attempt.saturating_sub(1)))];
+    let mut tries = 0;
+    // When it stops, it is handed back with the same count.
+    while !shutdown.is_stopping() {
+        let error = match stream.link.take(&stream.owner, &counts, false, stream.config.lease.lease()).await {
+            Ok(answers) => {
+                match answers.first() {
+                    Some(Taken::Counted | Taken::Entry(_)) => {}
+                    Some(Taken::Deleted) => {
+                        stream.deleted(recount.id);
+                        // It is let go of when its turn comes.
+                        let _ = stream.book().ledger.lose(recount.slot);
+                    }
+                    _ => stream.lost(recount.slot),
+                }
+                break;
+            }
+            Err(error) if super::group::is_denied(&error) || error.recovery() == Recovery::Missing => break,
+            Err(error) => error,
+        };
+        if tries == 0 && error.recovery() == Recovery::Fatal {
+            stream.degraded("a suspect keeps its places, since its count cannot be set back", &error);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
+            () = shutdown.stopping() => {}
+        }
+        tries = tries.saturating_add(1);
+    }
+    drop(places);
+    Landed::TakenBack
 }

@@ -41,6 +41,14 @@ pub(crate) struct Recount {
     pub(crate) give_up: bool,
 }
 
+/// An entry that waits behind another of its key.
+pub(crate) enum InLane {
+    Ready(Ready),
+    /// A suspect, which is counted and fetched anew when its turn comes. Until then its count on the server says that it was
+    /// not started again, and it keeps no place from others.
+    Suspect(Recount),
+}
+
 /// An entry that waits for a time.
 pub(crate) enum Wake {
     Recount(Recount),

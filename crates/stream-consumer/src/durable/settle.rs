@@ -17,7 +17,6 @@ use super::job::Members;
 use super::mode::{by_mode, swallowed};
 use super::stream::now;
 use super::worker::Worker;
-use crate::codec::DecodeError;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::work::{Outcomes, Work};
@@ -94,7 +93,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Entries whose payload could not be decoded go to the dead letters at once; the others stay.
-    pub(crate) fn bury_undecodable(&mut self, members: Members, undecodable: Vec<(usize, DecodeError)>) -> Members {
+    pub(crate) fn bury_undecodable(&mut self, members: Members, undecodable: Vec<(usize, String)>) -> Members {
         if undecodable.is_empty() {
             return members;
         }
@@ -103,7 +102,7 @@ impl<W: Work> Worker<W> {
         let mut undecodable = undecodable.into_iter().peekable();
         for (place, (slot, delivery)) in slots.into_iter().zip(deliveries).enumerate() {
             if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
-                self.bury_delivery(slot, delivery, DeadReason::Undecodable(error.to_string()));
+                self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
             } else {
                 left.slots.push(slot);
                 left.deliveries.push(delivery);
@@ -352,6 +351,7 @@ impl<W: Work> Worker<W> {
                 }
                 self.recounts.extend(recounts);
             }
+            Landed::TakenBack => {}
             Landed::Buried { burial, result } => self.buried(*burial, result),
             Landed::AcknowledgedFirst { entries, lost } => self.acknowledged_first(entries, lost),
             Landed::HandedBack { number, result } => {

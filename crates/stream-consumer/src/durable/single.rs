@@ -3,7 +3,6 @@
 //! What must stay true: what becomes of an entry here is what [`start`](Worker::start) would make of it. It is only done
 //! without the lists that a batch needs, and the futures of all handlers take turns in one piece of memory.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -15,6 +14,7 @@ use super::held::Ready;
 use super::job::{Members, panicked, poll_once, span_of};
 use super::stream::now;
 use super::worker::Worker;
+use crate::guard::guarded;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
 
@@ -40,16 +40,16 @@ impl<W: Work> Worker<W> {
         count(&self.stream.counters.started, 1);
         self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
         let span = span_of(&delivery);
-        let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(std::slice::from_ref(&delivery))));
+        let begun = guarded(|| self.work.begin(std::slice::from_ref(&delivery)));
         let Begun { future, mut undecodable } = match begun {
             Ok(begun) => begun,
             Err(panic) => {
-                self.settle(slot, delivery, panicked(panic.as_ref()));
+                self.settle(slot, delivery, panicked(&panic));
                 return 1;
             }
         };
         if let Some((_, error)) = undecodable.pop() {
-            self.bury_delivery(slot, delivery, DeadReason::Undecodable(error.to_string()));
+            self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
             return 1;
         }
         let mut boxed = self.future_box.take().unwrap_or_else(|| Box::pin(None));
@@ -64,7 +64,7 @@ impl<W: Work> Worker<W> {
             self.jobs.spawn(members, boxed, self.stream.config.timeout, span, smallvec![permit]);
             return 0;
         };
-        let outcome = match catch_unwind(AssertUnwindSafe(|| boxed.set(None))) {
+        let outcome = match guarded(|| boxed.set(None)) {
             Ok(()) => {
                 self.future_box = Some(boxed);
                 match outcomes {
@@ -72,7 +72,7 @@ impl<W: Work> Worker<W> {
                     Outcomes::Each(outcomes) => first(outcomes),
                 }
             }
-            Err(panic) => panicked(panic.as_ref()),
+            Err(panic) => panicked(&panic),
         };
         self.spare.get_or_insert(permit);
         self.settle(slot, delivery, outcome);

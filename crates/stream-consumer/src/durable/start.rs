@@ -1,9 +1,7 @@
 //! Starting handlers: in place while they are known to be quick, else as tasks; retries and entries of dead owners only
 //! after their count was set on the server; suspects alone.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
@@ -12,12 +10,13 @@ use stream_redis::{Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
-use super::flight::{Landed, PAUSE, take, take_suspect};
+use super::flight::{Landed, PAUSE, take, take_back, take_suspect};
 use super::held::{Alone, Ready, Recount, TakenOver, Wake};
-use super::job::{Ended, Members, panicked, poll_once, span_of};
+use super::job::{Ended, Members, panicked, poll_in_place, span_of};
 use super::stream::now;
 use super::worker::Worker;
 use crate::delivery::Delivery;
+use crate::guard::guarded;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
 
@@ -49,7 +48,10 @@ impl<W: Work> Worker<W> {
             };
             finished += self.start(members, smallvec![permit], &mut clock);
         }
-        self.again = !self.queue.is_empty() && !self.starved;
+        // What has come up while these were started: the next of a key, or one whose lease is not certain any more.
+        let suspects = !self.suspects.is_empty() && !self.suspect_under_way;
+        let recounts = !self.recounts.is_empty() && !self.recounting;
+        self.again = suspects || ((recounts || !self.queue.is_empty()) && !self.starved);
         if finished > 0 {
             self.reading.finished(finished, clock);
         }
@@ -120,29 +122,30 @@ impl<W: Work> Worker<W> {
             self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
         }
         let span = span_of(&members.deliveries[0]);
-        let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(&members.deliveries)));
-        let Begun { future, undecodable } = match begun {
+        let Begun { future, undecodable } = match guarded(|| self.work.begin(&members.deliveries)) {
             Ok(begun) => begun,
             Err(panic) => {
-                self.settle_all(members, Outcomes::All(panicked(panic.as_ref())));
+                self.settle_all(members, Outcomes::All(panicked(&panic)));
                 return started;
             }
         };
         let members = self.bury_undecodable(members, undecodable);
         let Some(future) = future else { return started };
         let mut future = Box::pin(Some(future));
-        if let Some(future) = future.as_mut().as_pin_mut().filter(|_| self.inline.allowed()) {
-            let mut cx = Context::from_waker(std::task::Waker::noop());
-            let poll = poll_once(future, &mut cx, &span);
+        if self.inline.allowed() {
+            let poll = poll_in_place(future, &span);
             let begin = std::mem::replace(clock, now());
             self.inline.polled(clock.saturating_duration_since(begin));
-            if let Poll::Ready(outcomes) = poll {
-                // Those of a suspect are more than one place, and are given back at once.
-                if self.spare.is_none() && permits.len() == 1 {
-                    self.spare = permits.into_iter().next();
+            match poll {
+                Ok(outcomes) => {
+                    // Those of a suspect are more than one place, and are given back at once.
+                    if self.spare.is_none() && permits.len() == 1 {
+                        self.spare = permits.into_iter().next();
+                    }
+                    self.settle_all(members, outcomes);
+                    return started;
                 }
-                self.settle_all(members, outcomes);
-                return started;
+                Err(goes_on) => future = goes_on,
             }
         }
         self.register_tokens(&members);
@@ -195,8 +198,15 @@ impl<W: Work> Worker<W> {
     pub(crate) fn take_over(&mut self, entries: TakenOver) {
         match entries {
             TakenOver::Counted(entries) => {
+                let first = self.stream.config.acknowledge == Acknowledge::First;
                 for (slot, id, deliveries) in entries {
                     let recount = |attempt, alone, give_up| Recount { slot, id, attempt, alone, give_up };
+                    if first {
+                        // What is pending was not acknowledged, so whoever died had not started it.
+                        let attempt = u32::try_from(deliveries.saturating_add(1)).unwrap_or(u32::MAX);
+                        self.recounts.push_back(recount(attempt, false, false));
+                        continue;
+                    }
                     match Takeover::decide(deliveries, &self.stream.config.retry) {
                         Takeover::Suspect { attempt, alone } => self.suspects.push_back(recount(attempt, alone, false)),
                         Takeover::GiveUp { attempts } => self.recounts.push_back(recount(attempts, true, true)),
@@ -357,7 +367,7 @@ impl<W: Work> Worker<W> {
                     if self.stream.config.acknowledge == Acknowledge::First {
                         self.acknowledge_first(vec![ready]);
                     } else {
-                        self.begin_taken(ready, permit, recount.alone);
+                        self.begin_taken(ready, recount, permit, suspect);
                     }
                 }
                 Taken::Deleted => {
@@ -373,17 +383,25 @@ impl<W: Work> Worker<W> {
     }
 
     /// Starts an entry that has its place already, unless another of its key runs.
-    fn begin_taken(&mut self, ready: Ready, mut permits: SmallVec<[OwnedSemaphorePermit; 1]>, alone: bool) {
-        let before = self.queue.len();
-        self.enqueue(ready);
-        if self.queue.len() == before {
+    fn begin_taken(
+        &mut self,
+        ready: Ready,
+        recount: Recount,
+        mut permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+        suspect: bool,
+    ) {
+        let Some(ready) = self.enter_lane(ready, suspect.then_some(recount)) else {
+            if suspect {
+                // It did not start, and others run before it does: its count must say neither that it did nor that it was
+                // alone, or their deaths would be blamed on it.
+                self.send(Box::pin(take_back(Arc::clone(&self.stream), recount, permits, self.fleet.shutdown.clone())));
+            }
             return;
-        }
+        };
         if self.fleet.shutdown.is_stopping() {
-            return;
+            return self.queue.push_back(ready);
         }
-        let Some(ready) = self.queue.pop_back() else { return };
-        if alone {
+        if recount.alone {
             // They outlast the handler.
             let places = std::mem::take(&mut permits);
             self.alone = Some(Alone { slot: ready.slot, handled: None, _permits: places });
@@ -400,17 +418,6 @@ impl<W: Work> Worker<W> {
     pub(crate) fn take_again(&mut self, recounts: Vec<Recount>, at: Instant) {
         for recount in recounts {
             self.wait(at, Wake::Recount(recount));
-        }
-    }
-
-    /// The entry leaves its lane; the next of its key may start.
-    pub(crate) fn leave_lane(&mut self, slot: Slot) {
-        if self.lane_keys.is_empty() {
-            return;
-        }
-        let Some(key) = self.lane_keys.remove(&slot) else { return };
-        if let Some(next) = self.lanes.finish(&key) {
-            self.queue.push_back(next);
         }
     }
 

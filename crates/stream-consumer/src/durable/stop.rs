@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use stream_core::{DeadReason, EntryId, Lease, Slot};
 
-use super::held::{Recount, TakenOver, Wake};
+use super::held::{InLane, Recount, TakenOver, Wake};
 use super::reading::undelivered;
 use super::stream::Stream;
 use super::worker::Worker;
 use crate::observe::Stats;
-use crate::shutdown::Shutdown;
 use crate::work::Work;
 
 /// How long the last commands may take once nothing runs any more.
@@ -18,17 +17,9 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// own consumer.
 const POLITENESS: Duration = Duration::from_millis(500);
 
-/// How much longer than it can take a stop may take on a machine that is busy, before a stream counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// Completes when every stream that can stop has stopped, some time after a stop was asked for.
-pub(crate) async fn overdue(shutdown: &Shutdown, grace: Duration) {
-    let last_words = LAST_WORDS.min(grace.max(POLITENESS)) + POLITENESS + PATIENCE;
-    shutdown.stopping().await;
-    tokio::select! {
-        () = tokio::time::sleep(grace + last_words) => {}
-        () = async { shutdown.immediate().await; tokio::time::sleep(last_words).await } => {}
-    }
+/// How long the last commands of a loop may take after the `grace` period.
+pub(crate) fn last_words(grace: Duration) -> Duration {
+    LAST_WORDS.min(grace.max(POLITENESS)) + POLITENESS
 }
 
 /// How a consumer stopped.
@@ -153,9 +144,14 @@ impl<W: Work> Worker<W> {
             (recount.slot, recount.id, starts)
         };
         if !self.owes {
-            for ready in self.queue.drain(..).chain(self.lanes.drain()) {
-                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
-                unstarted.push((ready.slot, ready.delivery.id(), before(ready.delivery.attempt())));
+            for waits in self.queue.drain(..).map(InLane::Ready).chain(self.lanes.drain()) {
+                unstarted.push(match waits {
+                    InLane::Ready(ready) => {
+                        self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                        (ready.slot, ready.delivery.id(), before(ready.delivery.attempt()))
+                    }
+                    InLane::Suspect(suspect) => recount(suspect),
+                });
             }
         }
         unstarted.extend(self.recounts.drain(..).map(recount));
@@ -198,8 +194,12 @@ impl<W: Work> Worker<W> {
             self.ended(ended);
         }
         if std::mem::take(&mut self.owes) {
-            for ready in self.queue.drain(..).chain(self.lanes.drain()) {
-                given_up(&self.stream, ready.delivery.id());
+            for waits in self.queue.drain(..).map(InLane::Ready).chain(self.lanes.drain()) {
+                let id = match waits {
+                    InLane::Ready(ready) => ready.delivery.id(),
+                    InLane::Suspect(suspect) => suspect.id,
+                };
+                given_up(&self.stream, id);
             }
         }
         let mut aborted = Vec::new();

@@ -5,13 +5,25 @@ use std::time::Instant;
 use stream_core::{Lease, Slot, Stage};
 
 use super::config::RetryOrder;
-use super::held::{Ready, Recount, Waiting, Wake};
+use super::held::{InLane, Ready, Recount, Waiting, Wake};
 use super::worker::Worker;
 use crate::work::Work;
 
 impl<W: Work> Worker<W> {
     /// Queues a delivery, behind others of its key if it has one.
     pub(crate) fn enqueue(&mut self, ready: Ready) {
+        if let Some(ready) = self.enter_lane(ready, None) {
+            self.queue.push_back(ready);
+        }
+    }
+
+    /// Lets a delivery into the lane of its key, if it has one; returned, it may start now, else it waits behind others. A
+    /// `suspect` waits without its body.
+    pub(crate) fn enter_lane(&mut self, ready: Ready, suspect: Option<Recount>) -> Option<Ready> {
+        if self.lane_keys.contains_key(&ready.slot) {
+            // It has kept its lane, or it has waited in it for its turn.
+            return Some(ready);
+        }
         let config = &self.stream.config;
         let key = match (&config.lane_of, config.retry_order) {
             (Some(lane_of), _) => crate::lane::lane(lane_of, &ready.delivery),
@@ -19,13 +31,31 @@ impl<W: Work> Worker<W> {
             (None, RetryOrder::InPlace) => Some(0),
             (None, RetryOrder::Later) => None,
         };
-        let Some(key) = key else { return self.queue.push_back(ready) };
-        if self.lane_keys.insert(ready.slot, key).is_some() {
-            // It is a retry that kept its lane.
-            return self.queue.push_back(ready);
+        let Some(key) = key else { return Some(ready) };
+        self.lane_keys.insert(ready.slot, key);
+        let item = match suspect {
+            Some(suspect) if self.lanes.is_occupied(&key) => {
+                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                InLane::Suspect(suspect)
+            }
+            _ => InLane::Ready(ready),
+        };
+        match self.lanes.push(key, item) {
+            Some(InLane::Ready(ready)) => Some(ready),
+            _ => None,
         }
-        if let Some(ready) = self.lanes.push(key, ready) {
-            self.queue.push_back(ready);
+    }
+
+    /// The entry leaves its lane; the next of its key may start.
+    pub(crate) fn leave_lane(&mut self, slot: Slot) {
+        if self.lane_keys.is_empty() {
+            return;
+        }
+        let Some(key) = self.lane_keys.remove(&slot) else { return };
+        match self.lanes.finish(&key) {
+            Some(InLane::Ready(next)) => self.queue.push_back(next),
+            Some(InLane::Suspect(next)) => self.suspects.push_back(next),
+            None => {}
         }
     }
 

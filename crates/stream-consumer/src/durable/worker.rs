@@ -20,7 +20,7 @@ use tokio_util::sync::PollSemaphore;
 
 use super::config::Acknowledge;
 use super::flight::{Flight, Landed};
-use super::held::{Alone, Fleet, Ready, Recount, TakenOver, Waiting};
+use super::held::{Alone, Fleet, InLane, Ready, Recount, TakenOver, Waiting};
 use super::job::{Ended, FutureBox, Jobs};
 use super::reading::{Progress, Reading};
 use super::stream::{Stream, now};
@@ -49,7 +49,7 @@ pub(crate) struct Worker<W: Work> {
     batch: ReadBatch,
     pub(crate) queue: VecDeque<Ready>,
     /// Entries of one key wait here for the one before them; with the key, to free the lane by.
-    pub(crate) lanes: Lanes<Ready>,
+    pub(crate) lanes: Lanes<InLane>,
     pub(crate) lane_keys: HashMap<Slot, u64>,
     pub(crate) recounts: VecDeque<Recount>,
     pub(crate) recounting: bool,
@@ -459,7 +459,11 @@ impl<W: Work> Worker<W> {
         }
         self.last_sweep = now;
         let old = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.renew_from();
-        for ready in self.queue.iter_mut().chain(self.lanes.iter_mut()).filter(|ready| old(ready.since)) {
+        let in_lanes = self.lanes.iter_mut().filter_map(|waits| match waits {
+            InLane::Ready(ready) => Some(ready),
+            InLane::Suspect(_) => None,
+        });
+        for ready in self.queue.iter_mut().chain(in_lanes).filter(|ready| old(ready.since)) {
             ready.delivery.entry.detach();
         }
         self.jobs.detach_older_than(now, self.stream.config.lease.renew_from());

@@ -17,10 +17,11 @@ pub use entries::Entries;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stream_core::{ConsumerName, EntryId, StreamKey};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::codec::FromDelivery;
 use crate::delivery::Source;
@@ -30,7 +31,9 @@ use crate::handler::Handler;
 use crate::health::{HealthHandle, Positions, Pulses};
 use crate::link::Links;
 use crate::observe::{Counters, Stats};
+use crate::pulse::Pulse;
 use crate::shutdown::Shutdown;
+use crate::tasks::{Loops, PULSE};
 use crate::work::{Batch, IntoOutcomes, Single, Work};
 use config::Config;
 use stream::Stream;
@@ -97,6 +100,10 @@ pub struct EphemeralReport {
     pub unstarted: u64,
     /// Handlers that were still running at the end of the grace period, or at an immediate stop, and were aborted.
     pub aborted: u64,
+    /// Streams whose run loop did not end, since a handler (or a decoder, or the key of an order) blocks the thread that it
+    /// was called on and cannot be aborted. Their positions are those of the turn before, none where the start was not
+    /// resolved, and what they held is in none of the other numbers.
+    pub stuck: u64,
 }
 
 impl EphemeralConsumer {
@@ -212,8 +219,8 @@ impl EphemeralConsumer {
         let config = &self.config;
         let permits = Arc::new(Semaphore::new(config.concurrency));
         let mut links = Links::new(&config.client, config.backoff);
-        // The tasks end with this future: what is dropped is not left running behind its caller's back.
-        let mut tasks = JoinSet::new();
+        let _pulse = Pulse::of(&Handle::current(), PULSE);
+        let mut loops = Loops::new();
         // A switch of our own: when one stream ends for missing entries, the others stop, but nobody else's consumers.
         let inner = shutdown.child();
         let _ended = self.pulses.end_with();
@@ -227,31 +234,21 @@ impl EphemeralConsumer {
                 pulse: self.pulses.of(place),
                 resume: config.resume.iter().find(|(resumed, _)| resumed == key).map(|(_, id)| *id),
             });
-            tasks.spawn(Worker::new(&stream, Arc::clone(&work), &permits, &inner).run());
+            let worker = Worker::new(&stream, Arc::clone(&work), &permits, &inner);
+            loops.spawn(&Arc::clone(&stream.source), stream, worker.run());
         }
-        let mut report = EphemeralReport::default();
-        let mut failure = None;
-        while let Some(joined) = tasks.join_next().await {
-            match joined {
-                Ok(Ok(drained)) => {
-                    report.positions.extend(drained.positions);
-                    report.unstarted += drained.unstarted;
-                    report.aborted += drained.aborted;
-                }
-                Ok(Err(error)) => {
-                    if !inner.is_stopping() {
-                        inner.stop();
-                    }
-                    failure.get_or_insert(error);
-                }
-                Err(panic) if panic.is_panic() => {
-                    failure.get_or_insert(RunError::Panicked { stream: config.streams[0].clone() });
-                }
-                Err(_) => {}
-            }
+        let ended = loops.end(&inner, config.grace, Duration::ZERO).await;
+        let mut report = EphemeralReport { stuck: ended.stuck.len() as u64, ..EphemeralReport::default() };
+        for drained in ended.reports {
+            report.positions.extend(drained.positions);
+            report.unstarted += drained.unstarted;
+            report.aborted += drained.aborted;
+        }
+        for stream in ended.stuck {
+            report.positions.extend(stream.pulse.position().map(|at| (stream.source.stream.clone(), at)));
         }
         report.stats = self.counters.snapshot();
         report.positions.sort_by_key(|(key, _)| config.streams.iter().position(|stream| stream == key));
-        failure.map_or(Ok(report), Err)
+        ended.failure.map_or(Ok(report), Err)
     }
 }

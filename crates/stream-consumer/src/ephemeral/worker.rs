@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,7 +23,8 @@ use super::stream::Stream;
 use crate::delivery::Delivery;
 use crate::durable::RetryOrder;
 use crate::error::RunError;
-use crate::job::{Ended, Jobs, Members, panicked, poll_once, span_of};
+use crate::guard::guarded;
+use crate::job::{Ended, Jobs, Members, panicked, poll_in_place, span_of};
 use crate::observe::{Event, count};
 use crate::pace::now;
 use crate::shutdown::Shutdown;
@@ -305,16 +305,15 @@ impl<W: Work> Worker<W> {
         }
         let span = span_of(&members.deliveries[0]);
         let begin = now();
-        let begun = catch_unwind(AssertUnwindSafe(|| self.work.begin(&members.deliveries)));
-        let Begun { future, undecodable } = match begun {
+        let Begun { future, undecodable } = match guarded(|| self.work.begin(&members.deliveries)) {
             Ok(begun) => begun,
-            Err(panic) => return self.settle_all(members, Outcomes::All(panicked(panic.as_ref()))),
+            Err(panic) => return self.settle_all(members, Outcomes::All(panicked(&panic))),
         };
         let mut left = Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since: members.since };
         let mut undecodable = undecodable.into_iter().peekable();
         for (place, (number, delivery)) in members.slots.into_iter().zip(members.deliveries).enumerate() {
             if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
-                self.give_up(number, &delivery, &DeadReason::Undecodable(error.to_string()));
+                self.give_up(number, &delivery, &DeadReason::Undecodable(error));
             } else {
                 left.slots.push(number);
                 left.deliveries.push(delivery);
@@ -322,13 +321,15 @@ impl<W: Work> Worker<W> {
         }
         let Some(future) = future else { return };
         let mut future = Box::pin(Some(future));
-        if let Some(future) = future.as_mut().as_pin_mut().filter(|_| self.inline.allowed()) {
-            let mut cx = Context::from_waker(std::task::Waker::noop());
-            let poll = poll_once(future, &mut cx, &span);
+        if self.inline.allowed() {
+            let poll = poll_in_place(future, &span);
             self.inline.polled(now().saturating_duration_since(begin));
-            if let Poll::Ready(outcomes) = poll {
-                self.spare.get_or_insert(permit);
-                return self.settle_all(left, outcomes);
+            match poll {
+                Ok(outcomes) => {
+                    self.spare.get_or_insert(permit);
+                    return self.settle_all(left, outcomes);
+                }
+                Err(goes_on) => future = goes_on,
             }
         }
         self.jobs.spawn(left, future, self.stream.config.timeout, span, smallvec![permit]);

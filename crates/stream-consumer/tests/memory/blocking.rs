@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, Data, Event, Shutdown};
+use stream_consumer::{Consumer, Context, Data, Event, Shutdown, StartFrom};
 use stream_core::StreamKey;
 use stream_testkit::{MemoryServer, eventually, work_for};
 use tokio::time::timeout;
@@ -83,5 +83,51 @@ async fn a_handler_that_blocks_its_thread_holds_up_neither_the_leases_nor_the_st
     let renewed = server.count("EVALSHA RENEW");
     work_for(lease / 3 * 2).await;
     assert_eq!(server.count("EVALSHA RENEW"), renewed);
+    drop(release);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_blocks_its_thread_does_not_hold_up_the_stop_of_an_ephemeral_consumer() {
+    let server = MemoryServer::new();
+    let (release, gate) = channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let blocked = Arc::new(Mutex::new(None));
+    let seen = Arc::new(Mutex::new(HashSet::new()));
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::ephemeral(&server.client())
+        .stream("s")
+        .stream("quiet")
+        .start(StartFrom::Beginning)
+        .grace(Duration::from_millis(100))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (shutdown, blocked) = (shutdown.clone(), Arc::clone(&blocked));
+        async move {
+            let handler = move |cx: Context| {
+                let (gate, blocked, seen) = (Arc::clone(&gate), Arc::clone(&blocked), Arc::clone(&seen));
+                async move {
+                    // A task that has run a handler before is the run loop itself.
+                    let inline = !seen.lock().unwrap().insert(tokio::task::id());
+                    if inline && blocked.lock().unwrap().is_none() {
+                        *blocked.lock().unwrap() = Some(cx.id());
+                        let _ = gate.lock().unwrap().recv();
+                    }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    eventually(LONG, "a handler to block the run loop", || {
+        publish(&server, "s", 20);
+        std::future::ready(blocked.lock().unwrap().is_some().then_some(()))
+    })
+    .await;
+    shutdown.stop();
+    let report = timeout(LONG, run).await.expect("the stop is bounded").unwrap().unwrap();
+    assert_eq!((report.stuck, report.positions.len()), (1, 2), "{report:?}");
+    let blocked = blocked.lock().unwrap().unwrap();
+    let (_, position) = report.positions.iter().find(|(key, _)| key.to_string() == "s").unwrap();
+    assert!(*position < blocked, "nobody has handled {blocked}: {report:?}");
     drop(release);
 }

@@ -4,6 +4,7 @@ mod acknowledging;
 mod blocking;
 mod modes;
 mod owning;
+mod panicking;
 mod stopping;
 mod support;
 
@@ -11,11 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, Data, Outcome, RetryPolicy, Shutdown};
+use stream_consumer::{Consumer, Context, Data, Entry, Outcome, RetryOrder, RetryPolicy, Shutdown};
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Fault;
 
-use support::{Journal, publish, settled};
+use support::{Journal, abandoned, publish, settled};
 
 #[tokio::test(start_paused = true)]
 async fn every_entry_is_handled_once_and_acknowledged() {
@@ -70,73 +71,97 @@ async fn a_failing_entry_is_tried_again_and_then_goes_to_the_dead_letters() {
     assert_eq!(journal.attempts().values().filter(|attempts| **attempts == [1, 2, 3]).count(), 1);
 }
 
-/// `count` new entries, delivered twice to a consumer that is dead.
-fn abandoned(server: &MemoryServer, key: &str, count: usize) {
-    publish(server, key, count);
-    let count = count.to_string();
-    server.command(["XGROUP", "CREATE", key, "g", "0"]).unwrap();
-    server.command(["XREADGROUP", "GROUP", "g", "dead", "COUNT", &count, "STREAMS", key, ">"]).unwrap();
-    server.command(["XREADGROUP", "GROUP", "g", "dead", "COUNT", &count, "STREAMS", key, "0"]).unwrap();
-    for (id, ..) in server.pending(key, "g") {
-        let id = id.to_string();
-        server.command(["XCLAIM", key, "g", "dead", "0", &id, "RETRYCOUNT", "2", "JUSTID"]).unwrap();
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn suspects_do_not_wait_for_places_that_nobody_uses() {
     // In steps of 8 and a rest: several places become free at once when the last are started.
-    let (_, took) = suspects(404, Duration::from_secs(30)).await;
+    let (_, took) = suspects(404, Duration::from_secs(30), Order::None).await;
     // The lease, one claim interval, and a moment for each suspect; had each waited for a lease, it would be ten minutes.
     assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn suspects_get_their_turn_while_there_is_a_backlog() {
-    let (suspects, took) = suspects(8_000, Duration::from_secs(3)).await;
+    let (suspects, took) = suspects(8_000, Duration::from_secs(3), Order::None).await;
     assert!(took > Duration::from_secs(10) && took < Duration::from_secs(15), "{took:?}");
     // The lease, one claim interval, and a moment for each.
     assert!(suspects < Duration::from_secs(6), "{suspects:?}");
 }
 
 #[tokio::test(start_paused = true)]
+async fn suspects_are_alone_also_after_they_had_to_wait_for_others_of_their_key() {
+    let (suspects, took) = suspects(8_000, Duration::from_secs(3), Order::Keys).await;
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    // Two entries of each key before them are tried again once, after five seconds.
+    assert!(suspects > Duration::from_secs(10), "{suspects:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspects_are_alone_also_after_they_had_to_wait_for_the_whole_stream() {
+    let (suspects, took) = suspects(100, Duration::from_secs(3), Order::Stream).await;
+    assert!(took < Duration::from_mins(1), "{took:?}");
+    assert!(suspects > Duration::from_secs(5), "{suspects:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn suspects_are_alone_also_after_their_count_could_not_be_set() {
-    let server = MemoryServer::new();
-    let breaking = server.clone();
-    let breaker = tokio::spawn(async move {
-        // The script has to be known to the server, or what is cut off is the answer that it is not.
-        while breaking.count("EVALSHA TAKE") < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        for _ in 0..10 {
-            breaking.fail_next("EVALSHA TAKE", Fault::CutAfter);
-        }
-    });
-    suspects_on(server, 8_000, Duration::from_secs(3)).await;
-    breaker.await.unwrap();
+    for (order, others) in [(Order::None, 8_000), (Order::Keys, 8_000), (Order::Stream, 100)] {
+        let server = MemoryServer::new();
+        let breaking = server.clone();
+        let breaker = tokio::spawn(async move {
+            // The script has to be known to the server, or what is cut off is the answer that it is not.
+            while breaking.count("EVALSHA TAKE") < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            for _ in 0..10 {
+                breaking.fail_next("EVALSHA TAKE", Fault::CutAfter);
+            }
+        });
+        suspects_on(server, others, Duration::from_secs(3), order).await;
+        breaker.await.unwrap();
+    }
 }
 
-async fn suspects(others: usize, lease: Duration) -> (Duration, Duration) {
-    suspects_on(MemoryServer::new(), others, lease).await
+/// What waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    None,
+    /// Entries with a small number, among them all suspects, have one of four keys.
+    Keys,
+    Stream,
 }
 
-/// Consumes 20 suspects at their last attempt and `others`. Checks that whatever a suspect did to its process could be
-/// blamed on it alone, and returns how long it took until the last suspect was started and until all was done.
-async fn suspects_on(server: MemoryServer, others: usize, lease: Duration) -> (Duration, Duration) {
+fn number(data: &[u8]) -> u32 {
+    std::str::from_utf8(data).unwrap().parse().unwrap()
+}
+
+async fn suspects(others: usize, lease: Duration, order: Order) -> (Duration, Duration) {
+    suspects_on(MemoryServer::new(), others, lease, order).await
+}
+
+/// Consumes 20 suspects at their last attempt and `others`; where there is an order, the first of these fail once and are
+/// waited for. Checks that whatever a suspect did to its process could be blamed on it alone, and returns how long it took
+/// until the last suspect was started and until all was done.
+async fn suspects_on(server: MemoryServer, others: usize, lease: Duration, order: Order) -> (Duration, Duration) {
     server.set_latency(Duration::from_millis(1));
-    abandoned(&server, "s", 20);
+    abandoned(&server, "s", 20, 2);
     publish(&server, "s", others);
     let journal = Journal::default();
     let shutdown = Shutdown::new();
-    let consumer = Consumer::durable(&server.client())
+    let mut consumer = Consumer::durable(&server.client())
         .stream("s")
         .group("g")
         .concurrency(8)
         .lease(lease)
         .backoff(Duration::from_millis(10), Duration::from_millis(20))
-        .retry(RetryPolicy::immediate().max_attempts(3))
-        .build()
-        .unwrap();
+        .retry(RetryPolicy::fixed(Duration::from_secs(5)).max_attempts(3));
+    if order != Order::None {
+        consumer = consumer.retry_order(RetryOrder::InPlace);
+    }
+    if order == Order::Keys {
+        let number = |entry: &Entry| number(entry.get("data").unwrap_or_default());
+        consumer = consumer.order_by_entry(move |entry| Some(number(entry)).filter(|n| *n < 40).map(|n| n % 4));
+    }
+    let consumer = consumer.build().unwrap();
     let running = Arc::new(AtomicU32::new(0));
     let beside_suspects = Arc::new(AtomicU32::new(0));
     let last_suspect = Arc::new(Mutex::new(Duration::ZERO));
@@ -146,12 +171,13 @@ async fn suspects_on(server: MemoryServer, others: usize, lease: Duration) -> (D
         let (beside_suspects, last_suspect) = (Arc::clone(&beside_suspects), Arc::clone(&last_suspect));
         async move {
             consumer
-                .run_with(&shutdown, move |cx: Context| {
+                .run_with(&shutdown, move |Data(data): Data, cx: Context| {
                     let (server, journal, running) = (server.clone(), journal.clone(), running.clone());
                     let beside_suspects = Arc::clone(&beside_suspects);
                     if cx.attempt() == 3 {
                         *last_suspect.lock().unwrap() = began.elapsed();
                     }
+                    let fails = order != Order::None && cx.attempt() == 1 && number(&data) < 8;
                     async move {
                         let beside = running.fetch_add(1, Ordering::SeqCst);
                         // Were this process to die now, an entry that is counted above the limit would be given up.
@@ -164,6 +190,7 @@ async fn suspects_on(server: MemoryServer, others: usize, lease: Duration) -> (D
                         journal.done(cx).await;
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         running.fetch_sub(1, Ordering::SeqCst);
+                        if fails { Outcome::failed("once") } else { Outcome::Done }
                     }
                 })
                 .await

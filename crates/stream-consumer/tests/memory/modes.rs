@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stream_consumer::{Acknowledge, Consumer, Context, Data, DurableBuilder, Event, Outcome, Shutdown};
+use stream_consumer::{Acknowledge, Consumer, Context, Data, DurableBuilder, Event, Outcome, RetryPolicy, Shutdown};
 use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Fault;
 use tokio::time::sleep;
 
-use super::support::{Journal, publish};
+use super::support::{Journal, abandoned, publish, settled};
 
 const BEFOREHAND: [Acknowledge; 2] = [Acknowledge::First, Acknowledge::NoAck];
 
@@ -163,4 +163,29 @@ async fn an_acknowledgement_beforehand_that_is_repeated_takes_nothing_from_a_new
     assert_eq!(first_over_an_outage(Fault::CutAfter, false).await, (1, 0));
     // Not carried out, and another has taken it over meanwhile.
     assert_eq!(first_over_an_outage(Fault::CutBefore, true).await, (0, 1));
+}
+
+/// However often their owners died: what kills its process is not pending any more when it does.
+#[tokio::test(start_paused = true)]
+async fn what_is_acknowledged_beforehand_is_never_given_up_for_the_death_of_its_owner() {
+    let server = MemoryServer::new();
+    abandoned(&server, "s", 10, 7);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(Duration::from_secs(3))
+        .acknowledge(Acknowledge::First)
+        .retry(RetryPolicy::immediate().max_attempts(3))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move { consumer.run_with(&shutdown, move |cx: Context| journal.done(cx)).await }
+    });
+    settled(&server, "s", "g", 10, &journal).await;
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((report.stats.handled, report.stats.given_up, report.stats.dead_lettered), (10, 0, 0));
 }

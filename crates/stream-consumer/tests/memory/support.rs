@@ -15,6 +15,18 @@ pub(crate) fn publish(server: &MemoryServer, key: &str, count: usize) {
     }
 }
 
+/// Publishes `count` entries that a consumer which is dead has been delivered so often.
+pub(crate) fn abandoned(server: &MemoryServer, key: &str, count: usize, deliveries: u64) {
+    publish(server, key, count);
+    let (count, deliveries) = (count.to_string(), deliveries.to_string());
+    server.command(["XGROUP", "CREATE", key, "g", "0"]).unwrap();
+    server.command(["XREADGROUP", "GROUP", "g", "dead", "COUNT", &count, "STREAMS", key, ">"]).unwrap();
+    for (id, ..) in server.pending(key, "g") {
+        let id = id.to_string();
+        server.command(["XCLAIM", key, "g", "dead", "0", &id, "RETRYCOUNT", &deliveries, "JUSTID"]).unwrap();
+    }
+}
+
 /// Who started what, and at which attempt.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Arc<Mutex<BTreeMap<EntryId, Vec<u32>>>>);
