@@ -14,8 +14,9 @@ use crate::delivery::Delivery;
 /// A handler must not block its thread: use `tokio::task::spawn_blocking` for what does. Handlers that were seen to be ready
 /// at once are polled where they are started, by the run loop of their stream, so one that then blocks holds up all that
 /// this consumer does for the stream, but not the leases of what it holds, and not for longer than its bound a stop
-/// ([`DrainReport::stuck`](crate::DrainReport::stuck), [`EphemeralReport::stuck`](crate::EphemeralReport::stuck)); of a durable
-/// one, [`Event::Blocked`](crate::Event::Blocked) tells. On a runtime of one
+/// ([`DrainReport::stuck`](field@crate::DrainReport::stuck),
+/// [`EphemeralReport::stuck`](field@crate::EphemeralReport::stuck)); of a durable one, [`Event::Blocked`](crate::Event::Blocked)
+/// tells. On a runtime of one
 /// thread it holds up everything.
 ///
 /// ```
