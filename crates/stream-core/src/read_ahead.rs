@@ -62,13 +62,12 @@ impl ReadAhead {
     /// is put off until it is worth its round trip: a quarter of what may be held at most.
     pub fn want(&self, held: usize, held_bytes: usize) -> usize {
         let target = self.target();
-        let size = self.entry_size();
         let room = target.saturating_sub(held);
-        let room = room.min(self.limits.prefetch_bytes.saturating_sub(held_bytes) / size).min(self.cap);
+        let room = room.min(self.fit(held_bytes)).min(self.cap);
         if held == 0 {
             return room.max(1);
         }
-        let most = target.min(self.limits.prefetch_bytes / size).min(self.cap);
+        let most = target.min(self.fit(0)).min(self.cap);
         let put_off = held >= self.limits.concurrency && room < most.div_ceil(4);
         if put_off { 0 } else { room }
     }
@@ -104,6 +103,11 @@ impl ReadAhead {
     /// What `entries` that were asked for and have not come are taken to be, in bytes: to be counted as held.
     pub fn bytes_of(&self, entries: usize) -> usize {
         entries.saturating_mul(self.entry_size())
+    }
+
+    /// How many entries more the bytes allow to be held beside `held_bytes`.
+    pub fn fit(&self, held_bytes: usize) -> usize {
+        self.limits.prefetch_bytes.saturating_sub(held_bytes) / self.entry_size()
     }
 
     /// The connection died in the middle of a reply: reads ask for half as much, down to one entry, so that a reply that

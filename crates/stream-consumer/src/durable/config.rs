@@ -244,7 +244,7 @@ impl DurableBuilder {
     }
 
     /// How many bytes of entries may be held before reading pauses, over all streams. Default 8 MiB. A single entry may be
-    /// larger.
+    /// larger. Of entries that are tried again or were taken over, as many run at a time, and one of each stream beyond that.
     pub fn prefetch_bytes(mut self, bytes: usize) -> Self {
         self.prefetch_bytes = bytes;
         self

@@ -49,6 +49,15 @@ pub(crate) enum InLane {
     Suspect(Recount),
 }
 
+impl InLane {
+    pub(crate) fn ready(&mut self) -> Option<&mut Ready> {
+        match self {
+            Self::Ready(ready) => Some(ready),
+            Self::Suspect(_) => None,
+        }
+    }
+}
+
 /// An entry that waits for a time.
 pub(crate) enum Wake {
     Recount(Recount),

@@ -120,6 +120,11 @@ impl Reading {
         self.ahead.received(entries, bytes);
     }
 
+    /// How many entries more the bytes allow to be held beside `held_bytes`.
+    pub(crate) fn fit(&self, held_bytes: usize) -> usize {
+        self.ahead.fit(held_bytes)
+    }
+
     /// How many entries may be held without those that wait.
     pub(crate) fn room(&self) -> usize {
         let limits = self.ahead.limits();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
-use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
+use stream_core::{DeadReason, EntryId, Lease, Slot, Stage, Takeover};
 use stream_redis::{Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
 use super::flight::{Landed, PAUSE, take, take_back, take_suspect};
-use super::held::{Alone, Ready, Recount, TakenOver, Wake};
+use super::held::{Alone, InLane, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_in_place, span_of};
 use super::stream::now;
 use super::worker::Worker;
@@ -50,7 +50,7 @@ impl<W: Work> Worker<W> {
         }
         // What has come up while these were started: the next of a key, or one whose lease is not certain any more.
         let suspects = !self.suspects.is_empty() && !self.suspect_under_way;
-        let recounts = !self.recounts.is_empty() && !self.recounting;
+        let recounts = !self.recounts.is_empty() && !self.recounting && !self.full;
         self.again = suspects || ((recounts || !self.queue.is_empty()) && !self.starved);
         if finished > 0 {
             self.reading.finished(finished, clock);
@@ -233,15 +233,21 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// Has counts set on the server for as many entries as can start right away; half of the places at most, so that new
-    /// entries are not held up by failing ones.
+    /// Has counts set on the server for as many entries as can start right away and as the bytes allow; half of the places
+    /// at most, so that new entries are not held up by failing ones.
     pub(crate) fn start_recounts(&mut self) {
+        self.full = false;
         if self.recounting || self.recounts.is_empty() {
+            return;
+        }
+        let fit = self.fit();
+        self.full = fit == 0 && self.is_oversize();
+        if self.full {
             return;
         }
         let free = self.fleet.permits.available_permits() + usize::from(self.spare.is_some());
         let share = if self.queue.is_empty() { free } else { free.min(self.stream.config.concurrency.div_ceil(2)) };
-        let wanted = share.min(self.recounts.len()).min(100);
+        let wanted = share.min(self.recounts.len()).min(100).min(fit.max(1));
         let mut permits: SmallVec<[OwnedSemaphorePermit; 1]> = SmallVec::new();
         while permits.len() < wanted
             && let Some(permit) = self.permit()
@@ -267,8 +273,25 @@ impl<W: Work> Worker<W> {
             return;
         }
         self.recounting = true;
+        if fit == 0 {
+            self.oversize = recounts.first().map(|recount| recount.slot);
+        }
         let stream = Arc::clone(&self.stream);
         self.send(Box::pin(async move { take(stream, recounts, permits, false).await }));
+    }
+
+    /// How many bodies the bytes allow to be fetched. What waits for others of its key does not count: that may be what it
+    /// waits for.
+    fn fit(&mut self) -> usize {
+        let in_lanes: usize =
+            self.lanes.iter_mut().filter_map(InLane::ready).map(|ready| ready.delivery.entry().size()).sum();
+        self.reading.fit(self.held_bytes.saturating_sub(in_lanes))
+    }
+
+    /// Whether there is one already that the bytes do not allow.
+    fn is_oversize(&self) -> bool {
+        let stage = |slot| self.stream.book().ledger.stage(slot);
+        self.oversize.and_then(stage).is_some_and(|stage| matches!(stage, Stage::Queued | Stage::Running))
     }
 
     /// Starts the next suspect when no other runs; its last attempt with nothing beside it.
@@ -351,6 +374,12 @@ impl<W: Work> Worker<W> {
             }
         };
         self.takes_failed = 0;
+        let sizes = answers.iter().filter_map(|answer| match answer {
+            Taken::Entry(entry) => Some(entry.size()),
+            _ => None,
+        });
+        let (bodies, bytes) = sizes.fold((0, 0), |(bodies, bytes), size| (bodies + 1, bytes + size));
+        self.reading.received(bodies, bytes);
         for (recount, answer) in recounts.into_iter().zip(answers) {
             match answer {
                 Taken::Entry(entry) => {
@@ -391,6 +420,7 @@ impl<W: Work> Worker<W> {
         suspect: bool,
     ) {
         let Some(ready) = self.enter_lane(ready, suspect.then_some(recount)) else {
+            self.oversize = self.oversize.filter(|slot| *slot != recount.slot);
             if suspect {
                 // It did not start, and others run before it does: its count must say neither that it did nor that it was
                 // alone, or their deaths would be blamed on it.

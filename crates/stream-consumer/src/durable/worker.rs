@@ -53,6 +53,10 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) lane_keys: HashMap<Slot, u64>,
     pub(crate) recounts: VecDeque<Recount>,
     pub(crate) recounting: bool,
+    /// The one whose body was fetched although the bytes did not allow it, so that it is not kept waiting by a backlog.
+    pub(crate) oversize: Option<Slot>,
+    /// Whether counts wait for memory.
+    pub(crate) full: bool,
     /// How often in a row counts could not be set.
     pub(crate) takes_failed: u32,
     pub(crate) suspects: VecDeque<Recount>,
@@ -119,6 +123,8 @@ impl<W: Work> Worker<W> {
             lane_keys: HashMap::new(),
             recounts: VecDeque::new(),
             recounting: false,
+            oversize: None,
+            full: false,
             takes_failed: 0,
             suspects: VecDeque::new(),
             suspect_under_way: false,
@@ -459,10 +465,7 @@ impl<W: Work> Worker<W> {
         }
         self.last_sweep = now;
         let old = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.renew_from();
-        let in_lanes = self.lanes.iter_mut().filter_map(|waits| match waits {
-            InLane::Ready(ready) => Some(ready),
-            InLane::Suspect(_) => None,
-        });
+        let in_lanes = self.lanes.iter_mut().filter_map(InLane::ready);
         for ready in self.queue.iter_mut().chain(in_lanes).filter(|ready| old(ready.since)) {
             ready.delivery.entry.detach();
         }

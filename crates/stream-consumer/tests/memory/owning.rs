@@ -1,10 +1,10 @@
 //! Who owns an entry, runs it; nobody else, and nobody twice.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, Data, Event, Outcome, RetryPolicy, Shutdown};
+use stream_consumer::{Consumer, Context, Data, Event, Outcome, RetryOrder, RetryPolicy, Shutdown};
 use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Fault;
@@ -368,4 +368,62 @@ async fn a_group_that_another_has_made_anew_brings_nothing_twice() {
     let report = run.await.unwrap().unwrap();
     assert!(journal.attempts().values().all(|attempts| *attempts == [1]), "{:?}", journal.attempts());
     assert_eq!((report.stats.recognised, report.stats.leases_lost, report.stats.groups_created), (19, 0, 1));
+}
+
+/// A hundred entries that fail once, all to be tried again at the same time. Returns how many ran at once then, at most.
+async fn retried_together(prefetch_bytes: usize, order: RetryOrder) -> usize {
+    let server = MemoryServer::new();
+    server.set_latency(Duration::from_millis(1));
+    for _ in 0..100 {
+        server.add("s", [("data", "x".repeat(10_000))]);
+    }
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .concurrency(100)
+        .prefetch_bytes(prefetch_bytes)
+        .retry(RetryPolicy::fixed(Duration::from_secs(5)).max_attempts(2))
+        .retry_order(order)
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown, most) = (journal.clone(), shutdown.clone(), Arc::clone(&most));
+        async move {
+            let handler = move |cx: Context| {
+                let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+                let first = cx.attempt() == 1;
+                let started = journal.done(cx);
+                async move {
+                    started.await;
+                    if first {
+                        return Outcome::failed("once");
+                    }
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    sleep(Duration::from_secs(1)).await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    Outcome::Done
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    settled(&server, "s", "g", 100, &journal).await;
+    shutdown.stop();
+    assert_eq!(run.await.unwrap().unwrap().stats.handled, 100);
+    most.load(Ordering::SeqCst)
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_hold_no_more_bytes_than_are_allowed_and_one_entry() {
+    let together = retried_together(1 << 20, RetryOrder::Later).await;
+    assert!(together > 64, "the bytes are no limit here: {together}");
+    let together = retried_together(100_000, RetryOrder::Later).await;
+    assert!((5..=11).contains(&together), "{together} entries of 10 kB");
+    assert_eq!(retried_together(1, RetryOrder::Later).await, 1);
+    // Whatever waits behind it holds all the memory there is.
+    assert_eq!(retried_together(100_000, RetryOrder::InPlace).await, 1);
+    assert_eq!(retried_together(1, RetryOrder::InPlace).await, 1);
 }
