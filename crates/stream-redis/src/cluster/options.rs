@@ -64,7 +64,11 @@ impl ClusterOptions {
         Ok(this)
     }
 
-    /// The nodes to begin with.
+    /// Hosts and ports of the nodes to begin with.
+    pub fn nodes(&self) -> &[(String, u16)] {
+        &self.seeds
+    }
+
     pub(super) fn seeds(&self) -> impl Iterator<Item = Node> {
         self.seeds.iter().map(|(host, port)| Node::new(host, *port))
     }

@@ -14,12 +14,12 @@ use std::fmt;
 
 use stream_consumer::{DurableBuilder, EphemeralBuilder};
 use stream_maint::{DeadLetters, TrimmerBuilder};
-use stream_redis::{Client, ConnectOptions, Error, PublisherBuilder};
+use stream_redis::{Client, ConnectOptions, Error, PrefectPublisherBuilder, PublisherBuilder};
 
 pub use error::{SettingProblem, SettingsError};
 
 use table::{PARTS, Part, VARIABLES, Variable};
-use values::Values;
+use values::{Servers, Values};
 
 /// The prefix of Prefect's own variables; with it, the defaults are Prefect's.
 pub const PREFECT_PREFIX: &str = "PREFECT_REDIS_MESSAGING_";
@@ -58,13 +58,13 @@ pub fn table() -> String {
 pub struct Settings {
     prefix: String,
     values: Values,
-    options: ConnectOptions,
+    servers: Servers,
 }
 
 impl fmt::Debug for Settings {
     /// The address without its password; no other value, since any might be a secret that went into the wrong variable.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = format_args!("{}", self.options);
+        let server = format_args!("{}", self.connect_options());
         f.debug_struct("Settings").field("prefix", &self.prefix).field("server", &server).finish_non_exhaustive()
     }
 }
@@ -124,10 +124,10 @@ impl Settings {
             }
         }
         let values = given.on(&defaults, |_| true);
-        match values.connect_options() {
-            Ok(options) if problems.is_empty() => {
+        match values.servers() {
+            Ok(servers) if problems.is_empty() => {
                 given.warn_of_overruled(prefix);
-                Ok(Self { prefix: prefix.to_owned(), values, options })
+                Ok(Self { prefix: prefix.to_owned(), values, servers })
             }
             _ => Err(SettingsError::new(problems)),
         }
@@ -138,14 +138,15 @@ impl Settings {
         &self.prefix
     }
 
-    /// Where the server is and how to greet it.
+    /// How to greet the server, and where it is, if it is one: a master that sentinels watch and the nodes of a cluster are
+    /// found when they are needed.
     pub fn connect_options(&self) -> &ConnectOptions {
-        &self.options
+        self.servers.connect_options()
     }
 
-    /// A client of that server. Connects to nothing yet.
+    /// A client of the server, the watched master or the cluster. Connects to nothing yet.
     pub fn client(&self) -> Client {
-        Client::from_options(self.options.clone())
+        self.servers.client()
     }
 
     /// A durable consumer with these settings, to be changed further and built.
@@ -180,10 +181,9 @@ impl Settings {
         }
     }
 
-    /// The attribute by which publishers are to drop duplicates. The [publisher](Self::publisher) does not: it is for those
-    /// who keep what was seen themselves.
-    pub fn deduplicate_by(&self) -> Option<&str> {
-        self.values.deduplicate_by.as_deref()
+    /// A publisher of Prefect's messages with these settings, which drops duplicates as they say.
+    pub fn prefect_publisher(&self, client: &Client, topic: impl AsRef<str>) -> PrefectPublisherBuilder {
+        self.values.prefect_publisher(client, topic.as_ref())
     }
 
     /// What `CONSUMER_AUTOMATICALLY_ACKNOWLEDGE` says. Handlers acknowledge by what they return in any case.

@@ -81,7 +81,7 @@ pub(super) const VARIABLES: &[Variable] = &[
         Part::Connection,
         "URL",
         "",
-        "where the server is; goes before `HOST`, `PORT`, `DB`, `USERNAME`, `PASSWORD` and `SSL`",
+        "where the server is, or `redis+sentinel://…`, `redis+cluster://…`; goes before `HOST`, `PORT`, `DB`, `USERNAME`, `PASSWORD` and `SSL`",
         maybe!(url = text),
     ),
     var(Part::Connection, "HOST", "localhost", "its name or address", set!(host = text)),
@@ -171,7 +171,7 @@ pub(super) const VARIABLES: &[Variable] = &[
         Part::Publisher,
         "PUBLISHER_DEDUPLICATE_BY",
         "",
-        "an attribute for those who drop duplicates themselves (`Settings::deduplicate_by`); the publisher does not",
+        "the attribute by which `Settings::prefect_publisher` drops duplicates; the plain publisher drops none",
         maybe!(deduplicate_by = text),
     ),
     var(

@@ -262,3 +262,27 @@ async fn the_builders_do_what_the_variables_say() {
 fn settings_without_takeover() -> Settings {
     prefect(&[("CONSUMER_SHOULD_PROCESS_PENDING_MESSAGES", "false")]).unwrap()
 }
+
+#[test]
+fn a_url_may_name_sentinels_or_a_cluster() {
+    for (url, shown) in
+        [("redis+sentinel://:hunter2@s1,s2/main/3", "Sentinel"), ("redis+cluster://:hunter2@n1,n2:7001", "Cluster")]
+    {
+        let vars = [("ORDERS_URL", url), ("ORDERS_SOCKET_TIMEOUT", "2s")];
+        let settings = Settings::from_vars("ORDERS_", vars).unwrap();
+        assert_eq!(settings.connect_options().response_timeout(), Duration::from_secs(2), "{url}");
+        let text = format!("{:?}", settings.client());
+        assert!(text.contains(shown) && !text.contains("hunter2"), "{text}");
+    }
+    let refused = Settings::from_vars("ORDERS_", [("ORDERS_URL", "redis+cluster://:hunter2@n1/2")]).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("ORDERS_URL") && text.contains("database 0") && !text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn duplicates_are_dropped_by_the_attribute_that_was_named() {
+    let vars = [("ORDERS_PUBLISHER_DEDUPLICATE_BY", "id"), ("ORDERS_PUBLISHER_BATCH_SIZE", "7")];
+    let settings = Settings::from_vars("ORDERS_", vars).unwrap();
+    let text = format!("{:?}", settings.prefect_publisher(&settings.client(), "events"));
+    assert!(text.contains("\"id\"") && text.contains('7'), "{text}");
+}

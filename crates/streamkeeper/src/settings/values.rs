@@ -5,7 +5,10 @@ use std::time::Duration;
 use stream_consumer::{Consumer, DurableBuilder, EphemeralBuilder};
 use stream_core::{BackoffPolicy, NamePattern, RetryPolicy, StartFrom, TrimPolicy};
 use stream_maint::{Trimmer, TrimmerBuilder};
-use stream_redis::{Client, ConnectOptions, Error, Keepalive, Protocol, Publisher, PublisherBuilder};
+use stream_redis::{
+    Client, ClusterOptions, ConnectOptions, ConnectOptionsBuilder, Error, Keepalive, PrefectPublisher,
+    PrefectPublisherBuilder, Protocol, Publisher, PublisherBuilder, SentinelOptions,
+};
 
 use super::parse::Parsed;
 use super::table::{Part, VARIABLES};
@@ -122,7 +125,7 @@ impl Values {
         match part {
             Part::Connection => {
                 self.backoff()?;
-                self.connect_options().map(drop).map_err(|error| chain(&error))
+                self.servers().map(drop).map_err(|error| chain(&error))
             }
             Part::Publisher => {
                 let client = nowhere().map_err(|error| chain(&error))?;
@@ -150,11 +153,25 @@ impl Values {
         BackoffPolicy::new(self.reconnect_base, self.reconnect_max).map_err(|error| error.to_string())
     }
 
-    pub(super) fn connect_options(&self) -> Result<ConnectOptions, Error> {
-        let mut builder = match &self.url {
-            Some(url) => ConnectOptions::from_url(url)?.to_builder(),
-            None => self.discrete()?,
-        };
+    /// The servers and how to greet them.
+    pub(super) fn servers(&self) -> Result<Servers, Error> {
+        let Some(url) = &self.url else { return Ok(Servers::One(self.tuned(self.discrete()?)?)) };
+        let kind = url.split("://").next().unwrap_or_default();
+        if kind.ends_with("+sentinel") {
+            let options = SentinelOptions::from_url(url)?;
+            let server = self.tuned(options.server().to_builder())?;
+            return SentinelOptions::new(options.master(), options.sentinels().to_vec(), server).map(Servers::Watched);
+        }
+        if kind.ends_with("+cluster") {
+            let options = ClusterOptions::from_url(url)?;
+            let server = self.tuned(options.server().to_builder())?;
+            return ClusterOptions::new(options.nodes().to_vec(), server).map(Servers::Cluster);
+        }
+        Ok(Servers::One(self.tuned(ConnectOptions::from_url(url)?.to_builder())?))
+    }
+
+    /// With the variables that go with every kind of URL.
+    fn tuned(&self, mut builder: ConnectOptionsBuilder) -> Result<ConnectOptions, Error> {
         // What the URL says itself goes before.
         let query = self.url.as_deref().and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
         let said = |name: &str| query.split('&').any(|pair| pair.split('=').next() == Some(name));
@@ -174,7 +191,7 @@ impl Values {
     }
 
     /// From host, port and so on.
-    fn discrete(&self) -> Result<stream_redis::ConnectOptionsBuilder, Error> {
+    fn discrete(&self) -> Result<ConnectOptionsBuilder, Error> {
         let mut builder = ConnectOptions::tcp(&self.host, self.port).database(self.database);
         // The server's default user needs no name, and without a password no greeting.
         let user = self.username.as_ref().filter(|user| self.password.is_some() || *user != "default");
@@ -195,6 +212,23 @@ impl Values {
             .buffer(self.buffer)
             // Checked with the connection.
             .backoff(self.backoff().unwrap_or_default())
+    }
+
+    pub(super) fn prefect_publisher(&self, client: &Client, topic: &str) -> PrefectPublisherBuilder {
+        let mut builder = PrefectPublisher::builder(client)
+            .topic(topic)
+            .batch_size(self.batch)
+            .publish_every(self.publish_every)
+            .buffer(self.buffer)
+            .backoff(self.backoff().unwrap_or_default());
+        if let Some(attribute) = &self.deduplicate_by {
+            builder = builder.deduplicate_by(attribute);
+        }
+        if self.url.as_deref().is_some_and(|url| url.split("://").next().is_some_and(|kind| kind.ends_with("+cluster")))
+        {
+            builder = builder.cluster();
+        }
+        builder
     }
 
     pub(super) fn durable(&self, client: &Client, stream: &[u8], group: &[u8]) -> DurableBuilder {
@@ -269,13 +303,39 @@ impl Values {
     }
 }
 
+/// The servers that settings name.
+#[derive(Debug, Clone)]
+pub(super) enum Servers {
+    One(ConnectOptions),
+    Watched(SentinelOptions),
+    Cluster(ClusterOptions),
+}
+
+impl Servers {
+    pub(super) fn connect_options(&self) -> &ConnectOptions {
+        match self {
+            Self::One(options) => options,
+            Self::Watched(options) => options.server(),
+            Self::Cluster(options) => options.server(),
+        }
+    }
+
+    pub(super) fn client(&self) -> Client {
+        match self {
+            Self::One(options) => Client::from_options(options.clone()),
+            Self::Watched(options) => Client::from_sentinel(options.clone()),
+            Self::Cluster(options) => Client::from_cluster(options.clone()),
+        }
+    }
+}
+
 #[cfg(feature = "rustls")]
-fn encrypted(builder: stream_redis::ConnectOptionsBuilder) -> Result<stream_redis::ConnectOptionsBuilder, Error> {
+fn encrypted(builder: ConnectOptionsBuilder) -> Result<ConnectOptionsBuilder, Error> {
     Ok(builder.tls(stream_redis::TlsOptions::default()))
 }
 
 #[cfg(not(feature = "rustls"))]
-fn encrypted(_: stream_redis::ConnectOptionsBuilder) -> Result<stream_redis::ConnectOptionsBuilder, Error> {
+fn encrypted(_: ConnectOptionsBuilder) -> Result<ConnectOptionsBuilder, Error> {
     let text = "this build has no TLS: enable the feature `rustls`, or write false";
     Err(Error::new(stream_redis::ErrorKind::Config, text))
 }
