@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use stream_core::{Backoff, BackoffPolicy, DeadLetter, EntryId, StreamKey};
 use stream_redis::command::{self, Command};
-use stream_redis::{Client, Connection, Error, ErrorKind, Fenced, Owner, Recovery, Taken};
+use stream_redis::{Client, Connection, Error, ErrorKind, Fenced, NodeDoubt, Owner, Recovery, Taken};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -60,6 +60,7 @@ struct State {
     /// Whether somebody is making one.
     connecting: bool,
     backoff: Backoff,
+    doubt: NodeDoubt,
     not_before: Option<Instant>,
 }
 
@@ -103,7 +104,8 @@ impl Drop for Turn {
 
 impl Link {
     pub(crate) fn new(client: Client, key: StreamKey, backoff: BackoffPolicy) -> Self {
-        let state = State { connection: None, connecting: false, backoff: Backoff::new(backoff), not_before: None };
+        let (backoff, doubt) = (Backoff::new(backoff), NodeDoubt::default());
+        let state = State { connection: None, connecting: false, backoff, doubt, not_before: None };
         let shared = Arc::new(Shared { client, key, state: Mutex::new(state), over: Notify::new() });
         Self { shared, troubled: AtomicBool::new(false), fenced: Fenced::new() }
     }
@@ -216,7 +218,8 @@ impl Link {
 
     /// Draws the conclusions from how a command on `connection` ended.
     fn judged<T>(&self, connection: &Arc<dyn Connection>, result: Result<T, Error>) -> Result<T, Error> {
-        match result.as_ref().err().map(Error::recovery) {
+        let failed = result.as_ref().err();
+        match failed.map(|error| self.shared.state().doubt.recovery(error)) {
             Some(Recovery::Reconnect) => {
                 self.troubled.store(true, Ordering::Relaxed);
                 let mut state = self.shared.state();
@@ -225,7 +228,12 @@ impl Link {
                     state.pause();
                 }
             }
-            None if self.troubled.swap(false, Ordering::Relaxed) => self.shared.state().backoff.reset(),
+            Some(Recovery::Retry) => self.troubled.store(true, Ordering::Relaxed),
+            None if self.troubled.swap(false, Ordering::Relaxed) => {
+                let mut state = self.shared.state();
+                state.backoff.reset();
+                state.doubt.reset();
+            }
             _ => {}
         }
         result

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stream_core::StreamKey;
 use stream_redis::command::{Command, run};
-use stream_redis::{Client, Connection, Error, Recovery, Request, Value};
+use stream_redis::{Client, Connection, Error, NodeDoubt, Recovery, Request, Value};
 
 /// The connection of one task about one key.
 #[derive(Clone)]
@@ -15,11 +15,12 @@ pub(crate) struct Link {
     client: Client,
     key: StreamKey,
     connection: Option<Arc<dyn Connection>>,
+    doubt: NodeDoubt,
 }
 
 impl Link {
     pub(crate) fn new(client: &Client, key: StreamKey) -> Self {
-        Self { client: client.clone(), key, connection: None }
+        Self { client: client.clone(), key, connection: None, doubt: NodeDoubt::default() }
     }
 
     /// The key it is about.
@@ -68,10 +69,10 @@ impl Link {
 
     /// Gives the connection up where the error says that it is of no more use.
     pub(crate) fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        if let Err(error) = &result
-            && error.recovery() == Recovery::Reconnect
-        {
-            self.connection = None;
+        match &result {
+            Ok(_) => self.doubt.reset(),
+            Err(error) if self.doubt.recovery(error) == Recovery::Reconnect => self.connection = None,
+            Err(_) => {}
         }
         result
     }

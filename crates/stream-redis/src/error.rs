@@ -192,6 +192,11 @@ impl Error {
         Recovery::of(self.0.kind)
     }
 
+    /// Whether it may be over by itself: the server is busy, or the connection is gone.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self.recovery(), Recovery::Reconnect | Recovery::Retry)
+    }
+
     /// The command that failed, if it was one.
     pub fn command(&self) -> Option<&'static str> {
         self.0.command

@@ -35,7 +35,7 @@ pub use publisher::{
     Publisher, PublisherBuilder, Receipt, Unconfirmed,
 };
 pub use reader::SocketReader;
-pub use recovery::Recovery;
+pub use recovery::{NodeDoubt, Recovery};
 pub use request::Request;
 pub use sentinel::SentinelOptions;
 pub use value::Value;

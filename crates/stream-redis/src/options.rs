@@ -261,7 +261,7 @@ impl fmt::Debug for ConnectOptions {
             .field("tls", &self.tls)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "***"))
-            .field("provider", &self.provider)
+            .field("provider", &self.provider.is_some())
             .field("database", &self.database)
             .field("protocol", &self.protocol)
             .field("connect_timeout", &self.connect_timeout)

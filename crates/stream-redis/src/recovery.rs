@@ -2,7 +2,7 @@
 //!
 //! Total on purpose: every kind has its row, and an unknown code keeps its text.
 
-use crate::{ErrorKind, ServerError};
+use crate::{Error, ErrorKind, ServerError};
 
 /// What to do after an error.
 ///
@@ -15,7 +15,7 @@ use crate::{ErrorKind, ServerError};
 /// | `WRONGTYPE`, `NOPERM`, `NOAUTH`, `WRONGPASS`, unknown commands and options, whatever else | fatal |
 ///
 /// Two rows depend on what happened before, which only the caller knows: [`ErrorKind::Authentication`] after a good
-/// session deserves one new connection, and a `MASTERDOWN` that persists deserves one as well.
+/// session deserves one new connection, and so does what [`NodeDoubt`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recovery {
@@ -51,6 +51,38 @@ impl Recovery {
             | ErrorKind::Config
             | ErrorKind::Other => Self::Fatal,
         }
+    }
+}
+
+/// So many doubtful answers in a row are a reason to look for another node.
+const DOUBTFUL: u32 = 3;
+
+/// Notices that a node which answers is perhaps no longer the one: a master that was cut off from its replicas
+/// (`NOREPLICAS`), a node that was cut off from its cluster (`CLUSTERDOWN`), a replica that was cut off from its master
+/// (`MASTERDOWN`). Each may pass, and then the connection is kept; but while it lasts, another node may have taken over,
+/// and only who connects anew comes to that one.
+#[derive(Debug, Clone, Default)]
+pub struct NodeDoubt {
+    in_a_row: u32,
+}
+
+impl NodeDoubt {
+    /// What to do about `error`: [`Recovery::Reconnect`] for the third doubtful answer in a row, else its own row.
+    pub fn recovery(&mut self, error: &Error) -> Recovery {
+        if !matches!(error.code(), Some("NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN")) {
+            return error.recovery();
+        }
+        self.in_a_row += 1;
+        if self.in_a_row < DOUBTFUL {
+            return error.recovery();
+        }
+        self.in_a_row = 0;
+        Recovery::Reconnect
+    }
+
+    /// Something succeeded there.
+    pub fn reset(&mut self) {
+        self.in_a_row = 0;
     }
 }
 

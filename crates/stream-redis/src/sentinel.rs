@@ -19,11 +19,11 @@ use crate::command_connection::CommandConnection;
 use crate::options::ConnectOptions;
 use crate::reader::SocketReader;
 use crate::transport::Stream;
-use crate::{Connection, Connector, Error, ErrorKind, Reader, Recovery, Request, Value, greeting, transport};
+use crate::{Connection, Connector, Error, ErrorKind, Reader, Request, Value, greeting, transport};
 
 pub use options::SentinelOptions;
 
-/// How long the others may take once one sentinel has answered: it may be one that has missed the last failover.
+/// How long the others may take once one sentinel has named a master: it may be one that has missed the last failover.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Between two rounds of questions while there is no master. A failover takes seconds; the questions cost little.
@@ -55,7 +55,7 @@ impl Sentinel {
                 }
             };
             let pause = PAUSE.mul_f64(0.5 + fastrand::f64());
-            if !is_passing(&error) || Instant::now() + pause >= deadline {
+            if !error.is_passing() || Instant::now() + pause >= deadline {
                 return Err(error);
             }
             sleep(pause).await;
@@ -70,24 +70,21 @@ impl Sentinel {
             let options = name.map_or_else(|| options.clone(), |name| options.named(name));
             match open_master(&options).await {
                 Ok(stream) => return Ok((stream, options)),
-                Err(error) if !is_passing(&error) => return Err(error),
+                Err(error) if !error.is_passing() => return Err(error),
                 Err(error) => last = Some(error),
             }
         }
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Moved, "the sentinels name no master")))
     }
 
-    /// What the sentinels say; those that take long are not waited for once another has answered.
+    /// What the sentinels say; those that take long are not waited for once another has named a master.
     async fn ask_all(&self) -> Vec<Result<answers::Answer, Error>> {
         let mut asked: FuturesUnordered<_> =
             self.options.sentinels().iter().map(|sentinel| ask(sentinel, self.options.master())).collect();
         let mut answers = Vec::new();
         loop {
-            let next = if answers.iter().any(Result::is_ok) {
-                timeout(GRACE, asked.next()).await.unwrap_or(None)
-            } else {
-                asked.next().await
-            };
+            let named = answers.iter().any(|answer| matches!(answer, Ok(answers::Answer::Master { .. })));
+            let next = if named { timeout(GRACE, asked.next()).await.unwrap_or(None) } else { asked.next().await };
             match next {
                 Some(answer) => answers.push(answer),
                 None => return answers,
@@ -140,9 +137,4 @@ async fn open_master(options: &ConnectOptions) -> Result<Stream, Error> {
     }
     let role = String::from_utf8_lossy(said.unwrap_or(b"something else")).into_owned();
     Err(Error::new(ErrorKind::Moved, format!("{options} is no master but {role}, whatever its sentinels say")))
-}
-
-/// Whether the next round may go better.
-fn is_passing(error: &Error) -> bool {
-    matches!(error.recovery(), Recovery::Reconnect | Recovery::Retry)
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits};
 use stream_redis::command::XPending;
-use stream_redis::{Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
+use stream_redis::{Error, ErrorKind, NodeDoubt, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
 use tokio::time::Sleep;
 
 use super::config::{Acknowledge, OnGroupLost};
@@ -65,6 +65,7 @@ pub(crate) struct Reading {
     request: ReadRequest,
     ahead: ReadAhead,
     backoff: Backoff,
+    doubt: NodeDoubt,
     asked: VecDeque<Asked>,
     /// Whether the last reply left nothing behind on the server.
     drained: bool,
@@ -99,6 +100,7 @@ impl Reading {
             request: ReadRequest { key: stream.owner.key.clone(), from, count: 1, block: None },
             ahead: ReadAhead::new(limits),
             backoff: Backoff::new(config.backoff),
+            doubt: NodeDoubt::default(),
             asked: VecDeque::new(),
             drained: true,
             in_reply: false,
@@ -260,6 +262,7 @@ impl Reading {
         self.repairs = 0;
         self.refusals = 0;
         self.backoff.reset();
+        self.doubt.reset();
         self.ahead.completed();
         let Some(asked) = self.asked.pop_front() else { return };
         self.drained = total < asked.count;
@@ -292,7 +295,7 @@ impl Reading {
         self.in_reply = false;
         self.drained = true;
         let State::Open(reader) = std::mem::replace(&mut self.state, State::Closed) else { return None };
-        match error.recovery() {
+        match self.doubt.recovery(&error) {
             Recovery::Satisfied => self.state = State::Open(reader),
             Recovery::Missing => return self.repair(reader, error, sent),
             Recovery::Retry => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits, StartFrom, StreamFacts, Tail, TailBreak};
 use stream_redis::command::{Time, XInfoStream, XLastEntry};
-use stream_redis::{Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
+use stream_redis::{Error, ErrorKind, NodeDoubt, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
 use tokio::time::Sleep;
 
 use super::config::{OnGap, Start};
@@ -70,6 +70,7 @@ pub(crate) struct Reading {
     tail: Option<Tail>,
     ahead: ReadAhead,
     backoff: Backoff,
+    doubt: NodeDoubt,
     /// The read under way: how many it asks for, and since when.
     asked: Option<(usize, Instant)>,
     /// Whether part of the present reply has arrived.
@@ -102,6 +103,7 @@ impl Reading {
             tail: None,
             ahead: ReadAhead::new(limits),
             backoff: Backoff::new(config.backoff),
+            doubt: NodeDoubt::default(),
             asked: None,
             in_reply: false,
             drained: true,
@@ -318,6 +320,7 @@ impl Reading {
         self.in_reply = false;
         self.refusals = 0;
         self.backoff.reset();
+        self.doubt.reset();
         self.ahead.completed();
         let Some((wanted, since)) = self.asked.take() else { return };
         self.drained = total < wanted;
@@ -343,11 +346,12 @@ impl Reading {
             }
             return self.trouble(error);
         }
-        match error.recovery() {
+        let recovery = self.doubt.recovery(&error);
+        match recovery {
             Recovery::Satisfied | Recovery::Missing | Recovery::Retry => {
                 (self.asked, self.in_reply) = (None, false);
                 let pause = self.backoff.next(fastrand::f64());
-                if error.recovery() == Recovery::Retry {
+                if recovery == Recovery::Retry {
                     self.stream.pulse.troubled();
                     self.stream.tell(&Event::Reconnecting { error: &error, after: pause });
                 }

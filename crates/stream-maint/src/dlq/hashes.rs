@@ -4,7 +4,8 @@
 //! What must stay true: a hash is deleted before its key leaves the set, so that a letter which is half deleted is still
 //! seen, as one without a hash, and never a hash that nobody knows; and no key is deleted that does not begin with the set's.
 
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -118,7 +119,7 @@ impl Store for HashStore {
             if excess == 0 {
                 return Ok(dropped);
             }
-            let oldest = oldest(link, excess as usize).await?;
+            let oldest = oldest(link, excess as usize, keep).await?;
             let went = self.delete(link, oldest).await?;
             dropped += went;
             if went == 0 {
@@ -128,26 +129,36 @@ impl Store for HashStore {
     }
 }
 
-/// The keys of the letters that were given up first; those that do not say when count as the oldest.
-async fn oldest(link: &mut Link, most: usize) -> Result<Vec<LetterId>, Error> {
-    let mut oldest: BinaryHeap<(u64, Bytes)> = BinaryHeap::new();
+/// The keys of the letters that were given up first, at most as many as are there beyond `keep`: another process may be at
+/// the same. Those that do not say when count as the oldest.
+async fn oldest(link: &mut Link, most: usize, keep: u64) -> Result<Vec<LetterId>, Error> {
+    let mut oldest: BTreeSet<(u64, Bytes)> = BTreeSet::new();
+    let hasher = RandomState::new();
+    // A scan may give a key twice. Two keys with one hash make it seem that there are fewer, which deletes less.
+    let mut seen: HashSet<u64> = HashSet::new();
     let mut scan = Scan::new();
     while let Some(keys) = scan.next(link).await? {
         for keys in keys.chunks(PAGE) {
             let named = |key: &Bytes| StreamKey::new(key).ok().map(|key| HGet { key, field: "at" });
             let commands: Vec<HGet> = keys.iter().filter_map(named).collect();
             for (command, at) in commands.iter().zip(link.run_all(&commands).await?) {
-                let at = at?.and_then(|at| std::str::from_utf8(&at).ok()?.parse().ok()).unwrap_or(0);
-                oldest.push((at, Bytes::copy_from_slice(command.key.as_bytes())));
+                let at = match at {
+                    // Something else has taken its key; it is no letter any more.
+                    Err(error) if error.kind() == stream_redis::ErrorKind::WrongType => None,
+                    at => at?,
+                };
+                let at = at.and_then(|at| std::str::from_utf8(&at).ok()?.parse().ok()).unwrap_or(0);
+                seen.insert(hasher.hash_one(command.key.as_bytes()));
+                oldest.insert((at, Bytes::copy_from_slice(command.key.as_bytes())));
                 if oldest.len() > most {
-                    oldest.pop();
+                    oldest.pop_last();
                 }
             }
         }
     }
-    // A scan may give a key twice.
-    let keys: BTreeSet<Bytes> = oldest.into_iter().map(|(_, key)| key).collect();
-    Ok(keys.iter().filter_map(|key| StreamKey::new(key).ok()).map(LetterId::Hash).collect())
+    let excess = (seen.len() as u64).saturating_sub(keep).min(most as u64) as usize;
+    let keys = oldest.iter().take(excess);
+    Ok(keys.filter_map(|(_, key)| StreamKey::new(key).ok()).map(LetterId::Hash).collect())
 }
 
 /// The letters with these keys, without those that somebody has deleted meanwhile.

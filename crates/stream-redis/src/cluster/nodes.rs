@@ -14,13 +14,16 @@ use super::slots::{self, Node, Redirection, SlotMap};
 use crate::command_connection::CommandConnection;
 use crate::options::ConnectOptions;
 use crate::transport::Stream;
-use crate::{Error, ErrorKind, Recovery, Request, Value, greeting, transport};
+use crate::{Error, ErrorKind, Request, Value, greeting, transport};
 
 /// A map that was read this recently is not read again: a failover makes all consumers ask at once.
 const FRESH: Duration = Duration::from_millis(200);
 
 /// Between two looks while a slot is served by nobody. A failover or a migration takes seconds; a look costs little.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// A node is given this time at least to tell the map, however many there are.
+const LEAST_SHARE: Duration = Duration::from_secs(1);
 
 /// The place of the shared connection to one node, which lives as long as somebody uses it.
 type Place = Arc<tokio::sync::Mutex<Weak<CommandConnection>>>;
@@ -89,9 +92,8 @@ impl Nodes {
                     return Err(Error::new(ErrorKind::Timeout, message));
                 }
             };
-            let passing = matches!(error.recovery(), Recovery::Reconnect | Recovery::Retry);
             let pause = if told.is_some() { Duration::ZERO } else { PAUSE.mul_f64(0.5 + fastrand::f64()) };
-            if !passing || Instant::now() + pause >= deadline {
+            if !error.is_passing() || Instant::now() + pause >= deadline {
                 return Err(error);
             }
             sleep(pause).await;
@@ -147,20 +149,26 @@ impl Nodes {
         }
         let nodes = self.to_ask();
         let share = self.options().connect_timeout() / u32::try_from(nodes.len()).unwrap_or(u32::MAX).max(1);
-        let mut last = None;
+        let share = share.max(LEAST_SHARE);
+        let mut failed: Option<Error> = None;
         for node in nodes {
             let late = |_| Err(Error::new(ErrorKind::Timeout, "a node did not tell its slots in time"));
             match timeout(share, self.read_map(&node)).await.unwrap_or_else(late) {
+                // What others knew is worth more.
+                Ok(map) if map.is_empty() => {
+                    failed = Some(Error::new(ErrorKind::Busy, "a node of the cluster knows of no slots"));
+                }
                 Ok(map) => {
                     let mut state = self.state();
                     state.map = map;
                     state.read_at = Some(Instant::now());
                     return Ok(());
                 }
-                Err(error) => last = Some(error),
+                // One that may pass says more than one that is final: that node is alone with it.
+                Err(error) => failed = Some(failed.filter(Error::is_passing).unwrap_or(error)),
             }
         }
-        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Moved, "no node of the cluster is known")))
+        Err(failed.unwrap_or_else(|| Error::new(ErrorKind::Moved, "no node of the cluster is known")))
     }
 
     async fn read_map(&self, node: &Node) -> Result<SlotMap, Error> {

@@ -62,6 +62,11 @@ impl SlotMap {
         Ok(Self { ranges })
     }
 
+    /// Whether it tells of no node at all, as that of a node which has forgotten its cluster.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// The owner of a slot, where it has one.
     pub(super) fn owner(&self, slot: u16) -> Option<&Node> {
         let after = self.ranges.partition_point(|(first, ..)| *first <= slot);

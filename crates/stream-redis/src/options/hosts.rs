@@ -29,10 +29,17 @@ pub(crate) fn split(text: &str, kind: &str, default_port: u16, own: &[&str]) -> 
     let addresses: Vec<_> = hosts.split(',').map(|host| address(host, default_port)).collect::<Result<_, _>>()?;
     let at = if user.is_empty() { "" } else { "@" };
     let first = hosts.split(',').next().unwrap_or_default();
-    let scheme = match scheme.split('+').next() {
+    let scheme = match scheme.strip_suffix(kind).and_then(|scheme| scheme.strip_suffix('+')) {
+        Some("redis" | "valkey") => "redis",
         Some("rediss" | "valkeys") => "rediss",
-        _ => "redis",
+        _ => return Err(form()),
     };
+    if rest.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
+        // Most likely the rest of a password, which must not be shown.
+        return Err(config(
+            "the URL has an `@` after its `?`: percent-encode a `?` in a password as %3F, and an `@` as %40",
+        ));
+    }
     // Without the path, which means something else here; an error of the parser names what is wrong with the rest.
     let mut single =
         Url::parse(&format!("{scheme}://{user}{at}{first}{rest}")).map_err(|error| form().with_source(error))?;

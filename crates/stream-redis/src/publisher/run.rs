@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::queue::{Form, Marker, Queue};
 use super::{PublishError, Receipt, Unconfirmed};
 use crate::command::{Script, Trim};
-use crate::{Capabilities, Capability, Client, Connection, Error, ErrorKind, Recovery};
+use crate::{Capabilities, Capability, Client, Connection, Error, ErrorKind, NodeDoubt, Recovery};
 
 /// What a server remembers of one producer by default. A batch within that is recognised as a whole.
 const REMEMBERED: usize = 100;
@@ -164,17 +164,22 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings)
     let mut backoff = Backoff::new(settings.backoff);
     let mut link: Option<Link> = None;
     let mut known = false;
+    let mut rejections = 0;
+    let mut doubt = NodeDoubt::default();
     loop {
         shared.ready(settings.batch, settings.linger).await;
         let Link { connection, idempotent, loaded } = match &mut link {
             Some(link) => link,
             none => match connect(&client, &settings).await {
                 Ok(new) => none.insert(new),
-                Err(error) if is_final(&error, known, backoff.attempts()) => {
+                Err(error) if is_final(&error, known, rejections) => {
                     shared.fail_all(error);
+                    // What is accepted next is not a reason to knock again at once.
+                    sleep(backoff.next(fastrand::f64())).await;
                     continue;
                 }
                 Err(error) => {
+                    rejections += u32::from(error.kind() == ErrorKind::Authentication);
                     wait(&mut backoff, &error).await;
                     continue;
                 }
@@ -207,10 +212,14 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings)
                     }
                 }
                 match settled.again {
-                    None => backoff.reset(),
+                    None => {
+                        backoff.reset();
+                        doubt.reset();
+                        rejections = 0;
+                    }
                     Some(error) => {
                         *loaded &= error.kind() != ErrorKind::NoScript;
-                        if error.recovery() == Recovery::Reconnect {
+                        if doubt.recovery(&error) == Recovery::Reconnect {
                             link = None;
                         }
                         wait(&mut backoff, &error).await;
@@ -235,9 +244,10 @@ async fn connect(client: &Client, settings: &Settings) -> Result<Link, Error> {
     Ok(Link { connection, idempotent, loaded: false })
 }
 
-/// Whether trying again to connect is of no use. `known` tells that there was a session that worked.
-fn is_final(error: &Error, known: bool, attempts: u32) -> bool {
-    let rotating = known && error.kind() == ErrorKind::Authentication && attempts < ROTATION_ATTEMPTS;
+/// Whether trying again to connect is of no use. `known` tells that there was a session that worked, `rejections` how often
+/// the server has refused the password since.
+fn is_final(error: &Error, known: bool, rejections: u32) -> bool {
+    let rotating = known && error.kind() == ErrorKind::Authentication && rejections < ROTATION_ATTEMPTS;
     !rotating && !matches!(error.recovery(), Recovery::Retry | Recovery::Reconnect)
 }
 

@@ -213,3 +213,20 @@ fn arguments_of_an_unknown_command_are_not_repeated() {
         assert!(text.contains("unknown command") && !text.contains("hunter2"), "{text}");
     }
 }
+
+#[test]
+fn a_node_that_is_cut_off_is_left_after_some_answers_and_not_before() {
+    let error = |line: &str| Error::from_server(ServerError::parse(line));
+    let cut_off = error("NOREPLICAS Not enough good replicas to write.");
+    let mut doubt = NodeDoubt::default();
+    for _ in 0..3 {
+        assert_eq!(doubt.recovery(&cut_off), Recovery::Retry);
+        assert_eq!(doubt.recovery(&error("CLUSTERDOWN The cluster is down")), Recovery::Retry);
+        assert_eq!(doubt.recovery(&error("LOADING Redis is loading")), Recovery::Retry);
+        assert_eq!(doubt.recovery(&error("MASTERDOWN Link with MASTER is down")), Recovery::Reconnect);
+    }
+    for _ in 0..10 {
+        assert_eq!(doubt.recovery(&cut_off), Recovery::Retry);
+        doubt.reset();
+    }
+}

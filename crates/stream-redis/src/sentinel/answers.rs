@@ -52,13 +52,14 @@ fn epoch(master: &Value) -> u64 {
 /// None is named: final if all sentinels answered that they do not know the name, else passing.
 pub(super) fn candidates(master: &str, answers: Vec<Result<Answer, Error>>) -> Result<Vec<(String, u16)>, Error> {
     let mut named: Vec<(u64, String, u16)> = Vec::new();
-    let mut failed = None;
+    let mut failed: Option<Error> = None;
     let mut unknown = 0;
     for answer in answers {
         match answer {
             Ok(Answer::Master { host, port, epoch }) => named.push((epoch, host, port)),
             Ok(Answer::Unknown) => unknown += 1,
-            Err(error) => failed = Some(error),
+            // One that may pass says more than one that is final: that sentinel is alone with it.
+            Err(error) => failed = Some(failed.filter(Error::is_passing).unwrap_or(error)),
         }
     }
     if named.is_empty() {

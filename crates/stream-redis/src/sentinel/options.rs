@@ -140,6 +140,9 @@ mod tests {
             ("redis+sentinel://s1:0/m", "hosts in the URL is empty"),
             ("redis+sentinel://:hunter2@s1/m?sentinel_pas=hunter2", "unknown parameter `sentinel_pas`"),
             ("redis+sentinel://s1/m?sentinel_user=a&sentinel_user=b", "given twice"),
+            ("redisss+sentinel://:hunter2@s1/m", "not of the form"),
+            ("redis+sentinel://app:7?hunter2@s1/m", "percent-encode"),
+            ("redis+cluster://s1/m", "not of the form"),
         ] {
             let error = SentinelOptions::from_url(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");

@@ -180,6 +180,12 @@ impl Host {
                 && let Some((end, restarts)) = lived
             {
                 (report.end, report.restarts) = (end, restarts);
+            } else if let Some(place) = handles.iter().position(|handle| handle.id() == id) {
+                let member = reports[place].name.as_str();
+                tracing::error!(member, "a member of the host has panicked and is not started anew");
+                if let Some(observer) = &self.observer {
+                    observer(&HostEvent::Panicked { member });
+                }
             }
             if failed && self.on_failure == OnFailure::StopAll && !shutdown.is_stopping() {
                 shutdown.stop();

@@ -24,6 +24,11 @@ pub enum HostEvent<'a> {
         /// Why.
         error: &'a RunError,
     },
+    /// A member has panicked outside of its handler, and is not started anew.
+    Panicked {
+        /// The member.
+        member: &'a str,
+    },
     /// Maintenance has failed. Told once, until it works again; consumers are not disturbed, and it is tried again.
     MaintenanceFailed {
         /// The member.
