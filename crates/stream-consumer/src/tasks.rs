@@ -83,9 +83,7 @@ impl<S, R: Send + 'static> Loops<S, R> {
             // One stream cannot go on for good. The others stop as well, gracefully: a consumer that runs on with a part of
             // its streams looks healthy and is not.
             end.failure.get_or_insert(error);
-            if !shutdown.is_stopping() {
-                shutdown.stop();
-            }
+            shutdown.stop_gently();
         }
         for (source, stream) in self.streams.into_values() {
             tracing::error!(

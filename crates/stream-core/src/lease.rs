@@ -16,6 +16,19 @@ const LONGEST: Duration = Duration::from_hours(24);
 /// How long a [`Certainty`] is good for; less for short leases.
 const LONGEST_CERTAINTY: Duration = Duration::from_millis(10);
 
+/// How much later than expected the answer to a read may come without a doubt.
+const PROMPT: Duration = Duration::from_millis(500);
+
+/// From when on the entries of a read that was `asked` for are surely ours, looked at `now`; `waits` is how long the server
+/// may wait for entries.
+///
+/// The server delivers at any time after it was asked. An answer that comes about when it was to be expected was delivered
+/// just now. One that comes much later was perhaps waited for by nobody: this process was frozen, and others may have taken
+/// over what it had been given.
+pub fn delivered_since(asked: Instant, waits: Duration, now: Instant) -> Instant {
+    if now.saturating_duration_since(asked) > waits.saturating_add(PROMPT) { asked } else { now }
+}
+
 /// What is certain for a while: spares the arithmetic for each of many entries that are looked at within milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Certainty {
@@ -103,6 +116,20 @@ impl LeasePolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "an instant can only be had from the clock; tests count from it")]
+    fn an_answer_that_nobody_waited_for_is_not_taken_for_new() {
+        let asked = Instant::now();
+        let block = Duration::from_secs(5);
+        let after = |time| asked + time;
+        for prompt in [Duration::ZERO, block, block + PROMPT] {
+            assert_eq!(delivered_since(asked, block, after(prompt)), after(prompt));
+        }
+        let frozen = after(Duration::from_secs(40));
+        assert_eq!(delivered_since(asked, block, frozen), asked);
+        assert!(!LeasePolicy::default().is_certain(delivered_since(asked, block, frozen), frozen));
+    }
 
     #[test]
     fn a_lease_that_no_renewal_fits_into_is_refused() {

@@ -55,13 +55,18 @@ impl SearchBudget {
         }
     }
 
-    /// Lifts the limit if one of the other consumers holds something and has been silent for half a `lease`: one that lives
+    /// Lifts the limit if one of the consumers holds something and has been silent for half a `lease`: one that lives
     /// renews its leases every third, and what a dead one holds can be had when it was silent for two thirds at the
     /// earliest. Returns whether the search goes on.
-    pub fn lift_if(&mut self, others: impl IntoIterator<Item = Holder>, lease: Duration) -> bool {
-        let dead = others.into_iter().any(|holder| holder.pending > 0 && holder.idle >= lease / 2);
+    pub fn lift_if(&mut self, holders: impl IntoIterator<Item = Holder>, lease: Duration) -> bool {
+        let dead = holders.into_iter().any(|holder| holder.pending > 0 && holder.idle >= lease / 2);
         self.lifted = Some(dead);
         dead
+    }
+
+    /// Whether the limit was lifted.
+    pub fn is_lifted(&self) -> bool {
+        self.lifted == Some(true)
     }
 
     /// Lifts the limit, since nothing can be known of the owners.

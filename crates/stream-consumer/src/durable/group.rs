@@ -64,6 +64,11 @@ impl GroupMemory {
         Beginning { after: if same_stream { self.floor } else { EntryId::ZERO }, same_stream }
     }
 
+    /// The greatest id that was delivered to anybody, as far as it is known.
+    pub(crate) fn last_delivered(&self) -> EntryId {
+        self.last_delivered
+    }
+
     /// Takes up what the server says: the oldest pending id of the group, and the last one delivered.
     pub(crate) fn learn(&mut self, oldest_pending: Option<EntryId>, last_delivered: EntryId) {
         self.last_delivered = last_delivered;

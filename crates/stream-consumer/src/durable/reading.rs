@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits};
 use stream_redis::command::XPending;
@@ -67,6 +67,8 @@ pub(crate) struct Reading {
     backoff: Backoff,
     doubt: NodeDoubt,
     asked: VecDeque<Asked>,
+    /// When the read was asked for that is being answered or was answered last, and whether it waited for entries.
+    answered: Option<(Instant, bool)>,
     /// Whether the last reply left nothing behind on the server.
     drained: bool,
     /// Whether part of the present reply has arrived.
@@ -102,6 +104,7 @@ impl Reading {
             backoff: Backoff::new(config.backoff),
             doubt: NodeDoubt::default(),
             asked: VecDeque::new(),
+            answered: None,
             drained: true,
             in_reply: false,
             interrupted: false,
@@ -232,6 +235,7 @@ impl Reading {
                     match ready!(reader.poll_next(cx, batch)) {
                         Ok(ReadProgress::Partial) => {
                             self.in_reply = true;
+                            self.answered = self.asked.front().map(|asked| (asked.at, asked.block));
                             return Poll::Ready(Progress::Entries { complete: false });
                         }
                         Ok(ReadProgress::Complete { total }) => {
@@ -254,6 +258,13 @@ impl Reading {
         }
     }
 
+    /// From when on what came last surely is ours.
+    pub(crate) fn delivered_since(&self, now: Instant) -> Instant {
+        let Some((asked, blocking)) = self.answered else { return now };
+        let waits = if blocking { self.stream.config.block } else { Duration::ZERO };
+        stream_core::delivered_since(asked, waits, now)
+    }
+
     /// A reply is complete.
     fn completed(&mut self, total: usize) {
         count(&self.stream.counters.reads, 1);
@@ -265,6 +276,7 @@ impl Reading {
         self.doubt.reset();
         self.ahead.completed();
         let Some(asked) = self.asked.pop_front() else { return };
+        self.answered = Some((asked.at, asked.block));
         self.drained = total < asked.count;
         if total > 0 {
             self.early_empties = 0;

@@ -20,7 +20,7 @@ use crate::guard::guarded;
 use crate::observe::{Event, count};
 use crate::work::{Begun, Outcomes, Work};
 
-/// So many handlers are started before the loop looks at its events again.
+/// So many handlers are started before the loop looks at its events again, and no longer than a twelfth of the lease.
 const BURST: usize = 1_024;
 
 impl<W: Work> Worker<W> {
@@ -30,8 +30,9 @@ impl<W: Work> Worker<W> {
         let mut finished = 0;
         // One look at the clock for each handler: the end of one is the beginning of the next.
         let mut clock = now();
+        let until = clock + self.stream.config.lease.renew_every() / 4;
         for _ in 0..BURST {
-            if self.queue.is_empty() || (self.stopped_by_handler && !self.owes) {
+            if self.queue.is_empty() || clock >= until || (self.stopped_by_handler && !self.owes) {
                 break;
             }
             let Some(permit) = self.permit() else { break };
@@ -148,6 +149,7 @@ impl<W: Work> Worker<W> {
                 Err(goes_on) => future = goes_on,
             }
         }
+        *clock = now();
         self.register_tokens(&members);
         self.jobs.spawn(members, future, self.stream.config.timeout, span, permits);
         0

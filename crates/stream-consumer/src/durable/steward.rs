@@ -135,6 +135,9 @@ impl Search {
     /// Goes once through the pending list, as far as there is room and it is worth the server's time.
     async fn sweep(&mut self, stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) -> Result<(), Error> {
         let mut budget = SearchBudget::new(stream.config.claim_every);
+        // What others have read and left counts as well as what was read here.
+        let delivered = stream.group.lock().await.last_delivered();
+        let mut from_the_beginning = self.cursor.position() == EntryId::ZERO;
         let mut pages = 0;
         // How often room may be waited for: not at all, as long as nothing was found.
         let mut waits = 0;
@@ -152,7 +155,7 @@ impl Search {
                 continue;
             }
             self.plain |= stream.is_uncounted();
-            self.cursor.end_at(stream.book().read_to);
+            self.cursor.end_at(stream.book().read_to.max(delivered));
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
                 group: stream.owner.group.clone(),
@@ -195,6 +198,11 @@ impl Search {
                     .collect();
                 tell(stream, taken_over, counted.len(), TakenOver::Counted(counted)).await;
             }
+            if ended && budget.is_lifted() && !from_the_beginning {
+                // The pass began in the middle, and what is searched for may lie before it.
+                from_the_beginning = true;
+                continue;
+            }
             if ended || step == NextStep::Later {
                 return Ok(());
             }
@@ -214,8 +222,17 @@ async fn look_at_owners(stream: &Stream, budget: &mut SearchBudget) -> Result<bo
     let command = XInfoConsumers { key: stream.owner.key.clone(), group: stream.owner.group.clone() };
     match stream.link.run(&command).await {
         Ok(consumers) => {
-            let others = consumers.into_iter().filter(|consumer| consumer.name != stream.owner.consumer);
-            let holders = others.map(|consumer| Holder { pending: consumer.pending, idle: consumer.idle });
+            let (config, held) = (&stream.config, stream.book().ledger.len());
+            // And what may be on its way to us.
+            let ours = (held + config.concurrency + config.prefetch) as u64;
+            let holders = consumers.into_iter().map(|consumer| {
+                if consumer.name == stream.owner.consumer {
+                    // What is pending under our name and not held here was left by a process before this one.
+                    Holder { pending: consumer.pending.saturating_sub(ours), idle: Duration::MAX }
+                } else {
+                    Holder { pending: consumer.pending, idle: consumer.idle }
+                }
+            });
             Ok(budget.lift_if(holders, stream.config.lease.lease()))
         }
         Err(error) if group::is_denied(&error) => {
@@ -238,7 +255,11 @@ fn room(stream: &Stream) -> usize {
         // As for reading: what keeps failing must not pile up here without a bound.
         return 0;
     }
-    let busy = book.ledger.count(stream_core::Stage::Queued) + book.ledger.count(stream_core::Stage::Running);
+    let mut busy = book.ledger.count(stream_core::Stage::Queued) + book.ledger.count(stream_core::Stage::Running);
+    if config.acknowledge == super::config::Acknowledge::First {
+        // These wait for the acknowledgement that comes before their start.
+        busy += book.ledger.count(stream_core::Stage::Settling);
+    }
     let free = (config.concurrency + config.concurrency.min(config.prefetch)).saturating_sub(busy);
     // Where all processes are busy with a backlog, somebody has to take over nevertheless: they come before new entries.
     free.max(config.concurrency.div_ceil(2).saturating_sub(stream.in_line()))

@@ -88,7 +88,7 @@ impl<W: Work> Worker<W> {
             // What came back from the server meanwhile is not started any more.
             self.hand_back_unstarted();
             if self.jobs.running() == 0 && (!self.owes || self.queue.is_empty()) {
-                if self.acks.is_empty() && !self.is_sending() {
+                if self.acks.is_empty() && !self.is_sending() && !self.has_happened() {
                     break;
                 }
                 if !aborting {

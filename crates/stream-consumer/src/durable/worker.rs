@@ -199,6 +199,8 @@ impl<W: Work> Worker<W> {
         self.leave_line();
         self.stream.set_in_line(self.recounts.len() + self.suspects.len());
         self.flush_if_due(now);
+        // What was withheld is settled without a command that would come back.
+        self.let_others_in(now);
         self.sweep(now);
         let held = self.beat(now);
         if self.may_read() {
@@ -216,6 +218,11 @@ impl<W: Work> Worker<W> {
     /// Whether commands are under way.
     pub(crate) fn is_sending(&self) -> bool {
         !self.flights.is_empty()
+    }
+
+    /// Whether something has happened that nobody has looked at yet.
+    pub(crate) fn has_happened(&self) -> bool {
+        self.happened.is_some()
     }
 
     /// Waits for no answer any more.
@@ -395,7 +402,8 @@ impl<W: Work> Worker<W> {
         for id in batch.deleted.drain(..) {
             self.stream.deleted(id);
         }
-        let now = now();
+        // From when on they are surely ours: not from when this process woke up to look.
+        let now = self.reading.delivered_since(now());
         let received = batch.entries.len();
         let mut bytes = 0;
         let mut recognised = 0;
