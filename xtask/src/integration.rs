@@ -1,6 +1,7 @@
 //! `cargo xtask integration`: the tests that need a real server, once per server.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::time::Duration;
 
 use clap::Args;
@@ -97,6 +98,11 @@ fn tell_missing(servers: &[ServerBinary]) {
 
 fn on(selection: &str, filter: &[String]) -> Result<(Count, bool), Failure> {
     let mut command = cargo(&["test", "--quiet", "--package", PACKAGE, "--tests", "--no-fail-fast", "--"]);
+    // Most of them wait for a server most of the time; more at once would miss their deadlines.
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).max(3);
+    if !filter.iter().any(|argument| argument.starts_with("--test-threads")) {
+        command.arg(format!("--test-threads={threads}"));
+    }
     command.args(filter).env("STREAMKEEPER_SERVER", selection);
     let mut count = Count::default();
     let success = run_reading(command, |line| count.add(line))?;

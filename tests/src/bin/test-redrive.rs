@@ -14,6 +14,8 @@ async fn main() -> Result<(), Failure> {
     let client = Client::open(url)?;
     let mut dead =
         if layout == "prefect" { DeadLetters::prefect(&client, key)? } else { DeadLetters::new(&client, key)? };
-    println!("{:?}", dead.redrive(&Redrive::new().batch(batch.parse()?)).await?);
+    // Slow enough to be killed on the way.
+    let redrive = Redrive::new().batch(batch.parse()?).per_second(10_000);
+    println!("{:?}", dead.redrive(&redrive).await?);
     Ok(())
 }

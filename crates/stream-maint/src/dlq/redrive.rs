@@ -4,7 +4,7 @@
 //! was added before a crash and not deleted is added again by the next run: at most one batch twice for each crash, none
 //! lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use stream_core::{LetterContent, LetterError, StreamKey};
@@ -220,9 +220,14 @@ impl DeadLetters {
         report: &mut RedriveReport,
     ) -> Result<Vec<Chosen>, Error> {
         let limit = redrive.batch.min(redrive.per_second.map_or(usize::MAX, |rate| rate as usize));
-        let mut chosen = Vec::new();
+        let mut chosen: Vec<Chosen> = Vec::new();
+        // A scan over a set that shrinks meanwhile may give a letter twice, before the first is deleted.
+        let mut ids = HashSet::new();
         while chosen.len() < limit && *left > 0 {
             let Some(letter) = self.next(walk).await? else { break };
+            if !ids.insert(letter.id.clone()) {
+                continue;
+            }
             let Some(letter) = meant(letter, &redrive.filter) else {
                 report.skipped += 1;
                 continue;

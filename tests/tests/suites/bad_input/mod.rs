@@ -182,7 +182,8 @@ fn check_url(url: &str, expected: &str) {
 #[test]
 fn urls_that_are_not_understood_are_refused() {
     let form = "the URL cannot be parsed: expected redis://[user[:password]@]host[:port][/database]";
-    let schemes = "it is one of redis, rediss, redis+unix, unix, valkey, valkeys, valkey+unix";
+    let schemes = "it is one of redis, rediss, redis+unix, unix, redis+sentinel, rediss+sentinel, redis+cluster, \
+                   rediss+cluster, and the same with valkey";
     let known = "known are protocol, connect_timeout, response_timeout, keepalive, client_name, db, user, pass";
     check_url("", form);
     check_url("127.0.0.1:6379", form);

@@ -61,7 +61,7 @@ async fn survives(server: &RealServer, layout: &str) {
     };
     for kill in 1..=3_u64 {
         let mut process = start();
-        let part = (LETTERS / 4 * kill) as i64;
+        let part = (LETTERS / 6 * kill) as i64;
         eventually(Duration::from_mins(2), format!("a part to go back: {name}"), || async {
             (server.len("s").await > part).then_some(())
         })
@@ -105,5 +105,13 @@ async fn a_hundred_thousand_letters_go_back_through_three_kills_from_a_stream() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_letters_go_back_through_three_kills_from_hashes() {
-    on_each_own(ServerOptions::new(), |server| async move { survives(&server, "prefect").await }).await;
+    on_each_own(ServerOptions::new(), |server| async move {
+        // The commands are those of any version; two spare the others the minutes.
+        if ["redis-6.2", "valkey-9.1"].contains(&server.name()) {
+            survives(&server, "prefect").await;
+        } else {
+            println!("SKIPPED on {}: redis-6.2 and valkey-9.1 stand for all", server.name());
+        }
+    })
+    .await;
 }

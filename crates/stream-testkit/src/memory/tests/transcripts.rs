@@ -119,8 +119,8 @@ fn ids_only_grow() {
     check(Profile::Redis70, &[("XADD s 5-* f v", "5-0"), ("XADD s 5-* f v", "5-1"), ("XADD s 4-* f v", too_small)]);
 }
 
-#[test]
-fn a_group_hands_out_each_entry_once_and_its_consumer_can_look_again() {
+#[tokio::test(start_paused = true)]
+async fn a_group_hands_out_each_entry_once_and_its_consumer_can_look_again() {
     check_all(&[
         CREATE,
         ADD_1,
@@ -209,8 +209,8 @@ fn lag_is_unknown_where_the_server_cannot_know_it() {
     );
 }
 
-#[test]
-fn the_scripts_touch_only_what_their_consumer_owns() {
+#[tokio::test(start_paused = true)]
+async fn the_scripts_touch_only_what_their_consumer_owns() {
     let owned = [CREATE, ADD_1, ADD_2, READ, ("XCLAIM s g b 0 2-0 JUSTID", "[2-0]")];
     let check = |script: &str, args: &str, reply: &str, after: &[(&str, &str)]| {
         let script = stream_redis::command::Script::all().iter().find(|known| known.name() == script).unwrap();
