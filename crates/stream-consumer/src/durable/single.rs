@@ -44,11 +44,13 @@ impl<W: Work> Worker<W> {
         let Begun { future, mut undecodable } = match begun {
             Ok(begun) => begun,
             Err(panic) => {
+                *clock = now();
                 self.settle(slot, delivery, panicked(&panic));
                 return 1;
             }
         };
         if let Some((_, error)) = undecodable.pop() {
+            *clock = now();
             self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
             return 1;
         }

@@ -126,12 +126,16 @@ impl<W: Work> Worker<W> {
         let Begun { future, undecodable } = match guarded(|| self.work.begin(&members.deliveries)) {
             Ok(begun) => begun,
             Err(panic) => {
+                *clock = now();
                 self.settle_all(members, Outcomes::All(panicked(&panic)));
                 return started;
             }
         };
         let members = self.bury_undecodable(members, undecodable);
-        let Some(future) = future else { return started };
+        let Some(future) = future else {
+            *clock = now();
+            return started;
+        };
         let mut future = Box::pin(Some(future));
         if self.inline.allowed() {
             let poll = poll_in_place(future, &span);
