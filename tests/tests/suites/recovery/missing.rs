@@ -28,11 +28,17 @@ async fn is_blocked(server: &RealServer) -> bool {
     String::from_utf8_lossy(info.as_bytes().unwrap()).contains("blocked_clients:1")
 }
 
+/// Whether the stream is still there and has an end set.
+async fn expires(server: &RealServer) -> bool {
+    server.ask("PTTL orders").await.as_int().unwrap() >= 0
+}
+
 /// Commands of the consumer since the last reset.
 async fn commands(server: &RealServer) -> u64 {
     let calls = server.calls().await;
     // What the test itself asks; a script's own commands are counted beside the script.
-    let ours = ["info", "config", "config|resetstat", "del", "flushall", "set", "pexpire", "xgroup|destroy", "xadd"];
+    let ours =
+        ["info", "config", "config|resetstat", "del", "flushall", "set", "pexpire", "pttl", "xgroup|destroy", "xadd"];
     calls.iter().filter(|(name, _)| !ours.contains(&name.as_str())).map(|(_, calls)| calls).sum()
 }
 
@@ -46,6 +52,8 @@ async fn comes_back(event: &'static str) {
             server.until("the read to wait", || async { is_blocked(&server).await }).await;
             server.ask("CONFIG RESETSTAT").await;
             server.ask(event).await;
+            // What is added in the last millisecond before a stream expires is gone with it.
+            server.until("the stream to have expired", || async { !expires(&server).await }).await;
             work_for(quiet).await;
             if !quiet.is_zero() {
                 let commands = commands(&server).await;
