@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{BackoffPolicy, Entry, EntryId, StreamKey, TooLarge};
+use stream_core::{BackoffPolicy, Entry, EntryId, Partitions, StreamKey, TooLarge};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -14,11 +14,14 @@ use crate::command::{Precision, Trim, TrimTo};
 use crate::{Client, Error, ErrorKind};
 
 mod faststream;
+mod joint;
+mod partitioned;
 mod prefect;
 mod queue;
 mod run;
 
 pub use faststream::{FastStreamFormat, FastStreamMessage, FastStreamPublisher};
+pub use partitioned::PartitionedPublisher;
 pub use prefect::{PrefectPublisher, PrefectPublisherBuilder};
 use queue::Marker;
 use run::{Settings, Shared};
@@ -60,6 +63,7 @@ impl Publisher {
         PublisherBuilder {
             client: client.clone(),
             stream: None,
+            partitions: None,
             trim: None,
             batch: 100,
             linger: Duration::ZERO,
@@ -211,6 +215,7 @@ pub struct Unconfirmed {
 pub struct PublisherBuilder {
     client: Client,
     stream: Option<Vec<u8>>,
+    partitions: Option<Partitions>,
     trim: Option<Trim>,
     batch: usize,
     linger: Duration,
@@ -220,7 +225,8 @@ pub struct PublisherBuilder {
 }
 
 impl PublisherBuilder {
-    /// The stream to append to; it is created where it does not exist. Required.
+    /// The stream to append to; it is created where it does not exist. Required, unless there are
+    /// [`partitions`](Self::partitions).
     pub fn stream(mut self, key: impl AsRef<[u8]>) -> Self {
         self.stream = Some(key.as_ref().to_vec());
         self
@@ -278,12 +284,15 @@ impl PublisherBuilder {
     /// # Errors
     /// [`ErrorKind::Config`] when the stream is missing or a value is out of its range.
     pub fn check(&self) -> Result<(), Error> {
-        self.key().map(drop)
+        if self.partitions.is_some() { self.check_partitions() } else { self.key().map(drop) }
     }
 
     /// The stream, when everything else is in its range as well.
     fn key(&self) -> Result<StreamKey, Error> {
         let config = |message: &str| Err(Error::new(ErrorKind::Config, message));
+        if self.partitions.is_some() {
+            return config("a publisher for partitions is started with `.build_partitioned()`");
+        }
         let Some(Ok(key)) = self.stream.as_ref().map(StreamKey::new) else {
             return config("a publisher needs the key of a stream, of at least one byte");
         };
