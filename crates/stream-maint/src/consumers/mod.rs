@@ -148,7 +148,8 @@ impl ConsumerCleaner {
     }
 
     /// Cleans up now and once in each period until `shutdown` is done, which ends it at once. `observe` gets the result of
-    /// each try. A failure is logged once, until something works again, and never ends this.
+    /// each try. A kind of failure is logged once, until cleaning up
+    /// works again, and never ends this.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -225,6 +226,10 @@ impl Periodic for ConsumerCleaner {
 
     fn period(&self) -> Duration {
         self.schedule.period()
+    }
+
+    fn is_done(report: &Self::Report) -> bool {
+        report.is_some()
     }
 
     fn once(&mut self) -> impl Future<Output = Result<Self::Report, Error>> + Send {
