@@ -17,6 +17,26 @@ const DEFAULT_PERIOD: Duration = Duration::from_mins(1);
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
 
 /// What a cleaner that runs again and again did in all.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # server.add("orders", [("item", "1")]);
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+/// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+/// use std::time::Duration;
+/// use stream_core::ConsumerPolicy;
+/// use stream_maint::ConsumerCleaner;
+/// let mut cleaner = ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?;
+/// let ten_minutes = tokio::time::sleep(Duration::from_secs(599));
+/// let totals = cleaner.run_every(ten_minutes, |_| {}).await;
+/// assert_eq!((totals.runs, totals.removed, totals.failures), (10, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CleanupTotals {
