@@ -5,6 +5,7 @@
 
 mod bench;
 mod demo;
+mod fuzz;
 mod instructions;
 mod integration;
 mod servers;
@@ -18,7 +19,7 @@ use clap::{Parser, Subcommand};
 
 /// Tasks of the repository.
 ///
-/// `cargo xtask demo` shows the library at work. `cargo xtask servers` it shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
+/// `cargo xtask demo` shows the library at work. `cargo xtask servers` shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
 /// is all that a change has to pass.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -33,6 +34,7 @@ enum Command {
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
+    Fuzz(fuzz::Fuzz),
     Servers(servers::Servers),
     Instructions(instructions::Instructions),
     Integration(integration::Integration),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
+        Command::Fuzz(command) => command.run(),
         Command::Servers(command) => command.run(),
         Command::Instructions(command) => command.run(),
         Command::Integration(command) => command.run(),

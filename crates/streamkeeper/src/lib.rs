@@ -60,6 +60,7 @@
 //! | several consumers and maintenance in one process | [`Host`], [`host`] |
 //! | configuration by the environment | [`Settings`], [`settings`] |
 //! | publishing | [`Publisher`] |
+//! | tests without a server | [`testing`](crate#features) |
 //! | working beside Prefect | [`PrefectMessage`], [`PrefectPublisher`], [`PrefectKeys`], [`Outcome::stop`], [`Consumer::ephemeral_subscription`] |
 //! | working beside `FastStream` | [`FastStream`], [`FastStreamPublisher`], [`FastStreamMessage`], [`Acknowledge`] |
 //! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
@@ -72,12 +73,15 @@
 //! | Feature | Default | Adds |
 //! |---|---|---|
 //! | `rustls` | no | `rediss://`: TLS by rustls, with the ring provider |
+//! | `testing` | no | `testing`: a server in memory, for the tests of what is built on this crate |
 
 mod chain;
 pub mod guarantees;
 pub mod host;
 pub mod maint;
 pub mod settings;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use host::Host;
 pub use settings::Settings;
