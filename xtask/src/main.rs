@@ -9,6 +9,7 @@ mod fuzz;
 mod instructions;
 mod integration;
 mod servers;
+mod steady;
 mod steps;
 mod table;
 mod test;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         Command::Fuzz(command) => command.run(),
         Command::Servers(command) => command.run(),
         Command::Instructions(command) => command.run(),
-        Command::Integration(command) => command.run(),
+        Command::Integration(command) => command.run().map(|_| ()),
         Command::Test(command) => command.run(),
     };
     match result {
