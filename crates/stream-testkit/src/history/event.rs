@@ -123,8 +123,12 @@ pub enum What {
         /// Since when.
         since: u64,
     },
-    /// The group was destroyed, or its server forgot the latest of what it had confirmed about it.
-    GroupLost,
+    /// Between `since` and the time of this event the group was destroyed, or what servers had confirmed about it was lost
+    /// by a failover.
+    GroupLost {
+        /// Since when.
+        since: u64,
+    },
     /// The server lost an entry that it had confirmed.
     Forgotten {
         /// The entry.

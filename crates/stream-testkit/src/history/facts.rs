@@ -117,8 +117,10 @@ pub(super) struct Facts {
     pub(super) processes: BTreeMap<u32, Process>,
     /// Silences of all.
     pub(super) silences: Vec<Silence>,
-    /// When the group was lost.
-    pub(super) losses: Vec<u64>,
+    /// From when until when the group was lost.
+    losses: Vec<(u64, u64)>,
+    /// Messages that were sent back and have another fate since.
+    pub(super) cured: HashSet<u64>,
     /// Until where the group was seen to be done, and when.
     pub(super) done_up_to: Vec<(u64, EntryId)>,
     pub(super) trimmed_below: Vec<(u64, EntryId)>,
@@ -231,6 +233,7 @@ impl Facts {
                     self.unconfirmed.insert(number);
                     if let Some((_, copies)) = messages.get_mut(&number).filter(|(_, before)| *before != fate) {
                         *copies = Fate::Free;
+                        self.cured.insert(number);
                     }
                 }
             }
@@ -241,7 +244,7 @@ impl Facts {
                 };
                 silences.push(Silence { from: since, until: at, cause });
             }
-            What::GroupLost => self.losses.push(at),
+            What::GroupLost { since } => self.losses.push((since, at)),
             What::Forgotten { entry } => self.entry(entry).forgotten = true,
             What::ReaderReady { process, after } => self.read(process, Read::Ready(after)),
             What::ReaderGot { process, entry } => self.read(process, Read::Got(entry)),
@@ -288,12 +291,18 @@ impl Facts {
 
     /// Whether the group was lost in the last lease: not every process knows of it.
     fn is_group_unaware(&self, at: u64) -> bool {
-        self.losses.iter().any(|lost| (*lost..=lost + self.lease).contains(&at))
+        self.losses.iter().any(|(from, until)| *from <= at && at <= until + self.lease)
     }
 
     /// Whether the group was lost between these times, or shortly enough before for the first not to know.
     pub(super) fn lost_group_between(&self, from: u64, until: u64) -> bool {
-        self.losses.iter().any(|lost| (from.saturating_sub(self.lease)..=until).contains(lost))
+        self.loss_between(from, until).is_some()
+    }
+
+    /// Since when it was; the latest one.
+    pub(super) fn loss_between(&self, from: u64, until: u64) -> Option<u64> {
+        let touches = |(since, lost): &&(u64, u64)| *since <= until && lost + self.lease >= from;
+        self.losses.iter().filter(touches).map(|(since, _)| *since).max()
     }
 
     /// How many owners may have died, or seemed to have, in this time.

@@ -69,6 +69,10 @@ impl Case {
         self.at(until, What::Silence { process, cause, since: from * MS })
     }
 
+    fn lost_group(&mut self, ms: u64) -> &mut Self {
+        self.at(ms, What::GroupLost { since: ms * MS })
+    }
+
     fn letter(&mut self, entry: u64, attempts: u32, reason: Reason) -> &mut Self {
         self.at(60_000, What::DeadLettered { entry: id(entry), attempts, reason, consumer: "host-1".to_owned() })
     }

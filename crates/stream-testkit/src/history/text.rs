@@ -97,7 +97,7 @@ impl fmt::Display for Event {
             What::Silence { process, cause, since } => {
                 write!(f, "silence {} {} {since}", Maybe(*process), cause.word())
             }
-            What::GroupLost => write!(f, "group-lost"),
+            What::GroupLost { since } => write!(f, "group-lost {since}"),
             What::Forgotten { entry } => write!(f, "forgotten {entry}"),
             What::ReaderReady { process, after } => write!(f, "reader-ready {process} {after}"),
             What::ReaderGot { process, entry } => write!(f, "reader-got {process} {entry}"),
@@ -150,15 +150,16 @@ fn parse(line: &str) -> Option<Event> {
     let mut head = line.splitn(3, ' ');
     let at = head.next()?.parse().ok()?;
     let kind = head.next()?;
-    let rest = head.next();
+    let rest = head.next()?;
     let count = match kind {
-        "group-lost" => 0,
-        "acknowledged" | "done-up-to" | "trimmed-below" | "forgotten" | "pending" | "end" | "broken" => 1,
+        "group-lost" | "acknowledged" | "done-up-to" | "trimmed-below" | "forgotten" | "pending" | "end" | "broken" => {
+            1
+        }
         "process-started" | "process-ended" | "lease-lost" | "reader-ready" | "reader-got" | "reader-reset" => 2,
         "unconfirmed" | "redriven" | "silence" | "reader-gap" => 3,
         _ => 4,
     };
-    let mut words = Words(rest.unwrap_or_default().splitn(count.max(1), ' '));
+    let mut words = Words(rest.splitn(count, ' '));
     let what = match kind {
         "published" => {
             What::Published { entry: words.id()?, number: words.number()?, key: words.maybe()?.0, fate: words.word()? }
@@ -190,7 +191,7 @@ fn parse(line: &str) -> Option<Event> {
         },
         "redriven" => What::Redriven { letter: words.id()?, entry: words.id()?, fate: words.word()? },
         "silence" => What::Silence { process: words.maybe()?.0, cause: words.word()?, since: words.number()? },
-        "group-lost" if rest.is_none() => What::GroupLost,
+        "group-lost" => What::GroupLost { since: words.number()? },
         "forgotten" => What::Forgotten { entry: words.id()? },
         "reader-ready" => What::ReaderReady { process: words.number()?, after: words.id()? },
         "reader-got" => What::ReaderGot { process: words.number()?, entry: words.id()? },

@@ -107,6 +107,10 @@ impl Count<'_> {
             return;
         }
         let attempts = letter.attempts;
+        let before_a_loss = |run: &Run| run.attempt == attempts && self.facts.lost_group_between(run.began, last.began);
+        if self.entry.runs.iter().any(before_a_loss) {
+            return;
+        }
         if attempts < last.attempt && !self.facts.is_unaware(last.process, last.began) {
             self.wrong.push(format!("dead-lettered after {attempts} attempts"));
         } else if attempts > last.attempt {
@@ -139,7 +143,7 @@ impl Count<'_> {
             };
             if facts.may_be_unacknowledged(before.process, at) || before.told.is_some() {
                 state = Again::Excused;
-            } else if let Some(lost) = self.loss(at, run.began) {
+            } else if let Some(lost) = facts.loss_between(at, run.began) {
                 if self.was_long_done(id, lost) {
                     return Again::Wrong("the group was known to be done with it long before it was lost");
                 }
@@ -152,12 +156,6 @@ impl Count<'_> {
             }
         }
         state
-    }
-
-    /// The first loss of the group after `at` and before `until`.
-    fn loss(&self, at: u64, until: u64) -> Option<u64> {
-        let from = at.saturating_sub(self.facts.lease);
-        self.facts.losses.iter().copied().filter(|lost| (from..=until).contains(lost)).max()
     }
 
     fn was_long_done(&self, id: EntryId, lost: u64) -> bool {

@@ -48,7 +48,10 @@ fn check_entry(id: EntryId, entry: &Entry, facts: &Facts, expectations: &Expecta
     let (handled, dead) = (entry.is_handled(), !entry.letters.is_empty());
     let still_to_do =
         !expectations.settled && (entry.pending || facts.delivered.is_none_or(|delivered| id > delivered));
-    if fate.is_dead() && handled {
+    // A group that begins anew may deliver what was a letter, and is cured by now.
+    let cured =
+        dead && entry.number.is_some_and(|number| facts.cured.contains(&number)) && may_be_doubled(entry, facts);
+    if fate.is_dead() && handled && !cured {
         verdict.complain(Rule::Journal, format!("{name} ({fate:?}) cannot have been handled well"));
     } else if !handled && !dead && !entry.forgotten && !entry.pending && !still_to_do {
         if entry.published.is_none() {
@@ -76,7 +79,7 @@ fn check_entry(id: EntryId, entry: &Entry, facts: &Facts, expectations: &Expecta
 
 /// A group that begins anew may give up again what it had given up.
 fn may_be_doubled(entry: &Entry, facts: &Facts) -> bool {
-    !facts.losses.is_empty() && facts.lost_group_between(entry.published.unwrap_or(0), u64::MAX)
+    facts.lost_group_between(entry.published.unwrap_or(0), u64::MAX)
 }
 
 fn wrong_letter(

@@ -42,7 +42,7 @@ fn an_attempt_is_never_counted_twice() {
     let mut case = good();
     case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).failed(1_100, 1, 6, 2).done(1_200, 1, 6, 1);
     case.fails(Rule::Attempts, "attempt 1 where 3 was due");
-    case.at(1_150, What::GroupLost).holds();
+    case.lost_group(1_150).holds();
     // Whoever comes back from a long silence may begin what somebody else has begun, but with a number of its own.
     let mut case = good();
     case.published(6, Fate::Handled).done(5_000, 2, 6, 2).done(6_100, 1, 6, 1);
@@ -102,7 +102,7 @@ fn what_a_lost_group_lets_come_again_was_not_known_to_be_done_long_before() {
     let lost = |done: u64| {
         let mut case = Case::new();
         case.published(6, Fate::Handled).done(1_000, 1, 6, 1);
-        case.at(done, What::DoneUpTo { entry: id(6) }).at(20_000, What::GroupLost).done(21_000, 2, 6, 1);
+        case.at(done, What::DoneUpTo { entry: id(6) }).lost_group(20_000).done(21_000, 2, 6, 1);
         case
     };
     let counts = lost(10_500).holds();

@@ -179,13 +179,13 @@ fn an_owner_that_was_silent_for_a_lease_or_was_told_may_be_overlapped() {
 fn a_lost_group_may_be_overlapped_by_what_ran_when_it_was_lost() {
     let again = |case: &mut Case, lost: u64, second: u64| {
         case.published(6, Fate::Handled).started(1_000, 1, 6, 1).finished(20_000, 1, 6, 1, Returned::Done);
-        case.done(second, 2, 6, 1).at(lost, What::GroupLost);
+        case.done(second, 2, 6, 1).lost_group(lost);
     };
     let mut case = good();
     again(&mut case, 2_000, 2_100);
     case.holds();
     let mut case = good();
-    case.published(6, Fate::Handled).at(2_000, What::GroupLost);
+    case.published(6, Fate::Handled).lost_group(2_000);
     case.started(6_000, 1, 6, 1).finished(9_000, 1, 6, 1, Returned::Done).done(7_000, 2, 6, 2);
     let verdict = case.verdict();
     assert_eq!(verdict.count(Rule::Overlapping), 1, "{verdict:?}");

@@ -19,7 +19,7 @@ fn one_of_each() -> Vec<What> {
         What::Redriven { letter: id(7), entry: id(9), fate: Fate::Exhausted },
         What::Silence { process: None, cause: Cause::Server, since: 5 },
         What::Silence { process: Some(1), cause: Cause::Frozen, since: 6 },
-        What::GroupLost,
+        What::GroupLost { since: 4 },
         What::Forgotten { entry: id(7) },
         What::ReaderReady { process: 4, after: EntryId::ZERO },
         What::ReaderGot { process: 4, entry: id(7) },
@@ -55,7 +55,7 @@ fn a_line_out_of_shape_is_an_error_that_shows_it() {
     check("9 started 3 7-0 12");
     check("9 started 3 7-0 12 2 2");
     check("9 finished 3 7-0 2 well");
-    check("9 group-lost 3");
+    check("9 group-lost");
     check("9 silence - frozen");
     check("9 broken \\x");
     check("9 shrugged 3");
