@@ -100,8 +100,9 @@ pub(crate) async fn take_suspect(
                 }
                 places = permits;
                 tokio::select! {
-                    () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
+                    biased;
                     () = shutdown.stopping() => {}
+                    () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
                 }
                 tries = tries.saturating_add(1);
             }
@@ -142,8 +143,9 @@ pub(crate) async fn take_back(
             stream.degraded("a suspect keeps its places, since its count cannot be set back", &error);
         }
         tokio::select! {
-            () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
+            biased;
             () = shutdown.stopping() => {}
+            () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
         }
         tries = tries.saturating_add(1);
     }

@@ -335,8 +335,9 @@ impl<W: Work> Worker<W> {
                 Some((lane, places))
             };
             let places = tokio::select! {
-                places = places => places,
+                biased;
                 () = fleet.shutdown.stopping() => None,
+                places = places => places,
             };
             match places {
                 Some((lane, places)) => take_suspect(stream, recount, smallvec![places, lane], &fleet.shutdown).await,
