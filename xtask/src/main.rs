@@ -3,11 +3,14 @@
 //! A file per command. What a contributor or a CI machine has to run is a command here and not a line of a script, so
 //! that both run the same.
 
+mod asked;
 mod bench;
 mod demo;
+mod fleet;
 mod instructions;
 mod integration;
 mod servers;
+mod soak;
 mod steps;
 mod table;
 mod test;
@@ -34,6 +37,9 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
     Servers(servers::Servers),
+    Soak(soak::Soak),
+    #[command(hide = true)]
+    SoakWorker(soak::SoakWorker),
     Instructions(instructions::Instructions),
     Integration(integration::Integration),
     Test(test::Test),
@@ -45,6 +51,8 @@ fn main() -> ExitCode {
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
         Command::Servers(command) => command.run(),
+        Command::Soak(command) => command.run(),
+        Command::SoakWorker(command) => command.run(),
         Command::Instructions(command) => command.run(),
         Command::Integration(command) => command.run(),
         Command::Test(command) => command.run(),

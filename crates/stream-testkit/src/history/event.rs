@@ -97,6 +97,8 @@ pub enum What {
     DeadLettered {
         /// The entry that it holds.
         entry: EntryId,
+        /// The number of the message, if its fields tell it.
+        number: Option<u64>,
         /// Its count.
         attempts: u32,
         /// Its reason.
@@ -163,6 +165,13 @@ pub enum What {
         process: u32,
         /// After which id it goes on.
         from: EntryId,
+    },
+    /// A process holds so much memory. No rule is about it.
+    Resident {
+        /// Which process.
+        process: u32,
+        /// In KiB.
+        kib: u64,
     },
     /// In the end an entry is pending.
     Pending {

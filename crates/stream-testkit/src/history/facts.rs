@@ -134,6 +134,7 @@ pub(super) struct Facts {
     pub(super) lease: u64,
     pub(super) silence: u64,
     pub(super) settle: u64,
+    stale: u64,
     pub(super) first: u64,
 }
 
@@ -145,6 +146,7 @@ impl Facts {
             lease: micros(expectations.lease),
             silence: expectations.silence(),
             settle: micros(expectations.settle),
+            stale: micros(expectations.stale),
             first: events.first().map_or(0, |event| event.at),
             ..Self::default()
         };
@@ -159,6 +161,8 @@ impl Facts {
                 (entry.key, entry.fate) = (*key, Some(*fate));
             }
         }
+        let own = facts.processes.values_mut().map(|process| &mut process.silences);
+        own.chain([&mut facts.silences]).for_each(merge);
         facts
     }
 
@@ -217,8 +221,10 @@ impl Facts {
             }
             What::DoneUpTo { entry } => self.done_up_to.push((at, entry)),
             What::TrimmedBelow { entry } => self.trimmed_below.push((at, entry)),
-            What::DeadLettered { entry, attempts, reason, ref consumer } => {
-                self.entry(entry).letters.push(Letter { attempts, reason, consumer: consumer.clone() });
+            What::DeadLettered { entry, number, attempts, reason, ref consumer } => {
+                let known = self.entry(entry);
+                known.number = known.number.or(number);
+                known.letters.push(Letter { attempts, reason, consumer: consumer.clone() });
             }
             What::Redriven { letter, entry, fate } => {
                 let was = self.entries.get(&letter);
@@ -250,6 +256,7 @@ impl Facts {
             What::ReaderGot { process, entry } => self.read(process, Read::Got(entry)),
             What::ReaderGap { process, after, before } => self.read(process, Read::Gap(after, before)),
             What::ReaderReset { process, from } => self.read(process, Read::Reset(from)),
+            What::Resident { .. } => {}
             What::Pending { entry } => self.entry(entry).pending = true,
             What::End { delivered } => self.delivered = Some(delivered),
             What::Broken { ref why } => self.broken.push(why.clone()),
@@ -305,6 +312,22 @@ impl Facts {
         self.losses.iter().filter(touches).map(|(since, _)| *since).max()
     }
 
+    /// Whether the group was seen to be done with an entry so long before it was lost that everybody knew.
+    pub(super) fn was_long_done(&self, id: EntryId, lost: u64) -> bool {
+        let seen = self.done_up_to.partition_point(|(at, _)| *at <= lost.saturating_sub(self.stale));
+        // The last one before the time counts: the group may have been made anew further back meanwhile.
+        seen.checked_sub(1).is_some_and(|last| id <= self.done_up_to[last].1)
+    }
+
+    /// Whether an entry that was finished at `at` may have come again since: nothing says that it was acknowledged, or that
+    /// its group was known to be done with it when it was lost.
+    pub(super) fn may_come_again(&self, id: EntryId, process: u32, at: u64) -> bool {
+        let until = at + self.settle;
+        let crashed = self.ended(process).is_some_and(|(died, how)| how.is_crash() && (at..=until).contains(&died));
+        let lost = self.losses.iter().any(|(since, lost)| at <= lost + self.lease && !self.was_long_done(id, *since));
+        crashed || lost || self.silences(process).any(|silence| silence.touches(at, until))
+    }
+
     /// How many owners may have died, or seemed to have, in this time.
     pub(super) fn deaths(&self, from: u64, until: u64) -> u64 {
         let crashed =
@@ -344,4 +367,20 @@ impl Facts {
             .collect();
         if told.is_empty() { "never started".to_owned() } else { told.join("; ") }
     }
+}
+
+/// Silences that overlap are one, whoever wrote them down.
+fn merge(silences: &mut Vec<Silence>) {
+    silences.sort_by_key(|silence| silence.from);
+    let mut merged: Vec<Silence> = Vec::with_capacity(silences.len());
+    for silence in silences.drain(..) {
+        match merged.last_mut() {
+            Some(last) if silence.from <= last.until => {
+                last.until = last.until.max(silence.until);
+                last.cause = if silence.cause == Cause::Server { Cause::Server } else { last.cause };
+            }
+            _ => merged.push(silence),
+        }
+    }
+    *silences = merged;
 }

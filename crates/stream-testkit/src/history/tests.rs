@@ -74,7 +74,10 @@ impl Case {
     }
 
     fn letter(&mut self, entry: u64, attempts: u32, reason: Reason) -> &mut Self {
-        self.at(60_000, What::DeadLettered { entry: id(entry), attempts, reason, consumer: "host-1".to_owned() })
+        self.at(
+            60_000,
+            What::DeadLettered { entry: id(entry), number: None, attempts, reason, consumer: "host-1".to_owned() },
+        )
     }
 
     fn verdict(&self) -> Verdict {

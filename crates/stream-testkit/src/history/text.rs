@@ -90,8 +90,9 @@ impl fmt::Display for Event {
             What::Acknowledged { entry } => write!(f, "acknowledged {entry}"),
             What::DoneUpTo { entry } => write!(f, "done-up-to {entry}"),
             What::TrimmedBelow { entry } => write!(f, "trimmed-below {entry}"),
-            What::DeadLettered { entry, attempts, reason, consumer } => {
-                write!(f, "dead-lettered {entry} {attempts} {} {}", reason.word(), consumer.escape_default())
+            What::DeadLettered { entry, number, attempts, reason, consumer } => {
+                let (number, consumer) = (Maybe(*number), consumer.escape_default());
+                write!(f, "dead-lettered {entry} {number} {attempts} {} {consumer}", reason.word())
             }
             What::Redriven { letter, entry, fate } => write!(f, "redriven {letter} {entry} {}", fate.word()),
             What::Silence { process, cause, since } => {
@@ -103,6 +104,7 @@ impl fmt::Display for Event {
             What::ReaderGot { process, entry } => write!(f, "reader-got {process} {entry}"),
             What::ReaderGap { process, after, before } => write!(f, "reader-gap {process} {after} {before}"),
             What::ReaderReset { process, from } => write!(f, "reader-reset {process} {from}"),
+            What::Resident { process, kib } => write!(f, "resident {process} {kib}"),
             What::Pending { entry } => write!(f, "pending {entry}"),
             What::End { delivered } => write!(f, "end {delivered}"),
             What::Broken { why } => write!(f, "broken {}", why.escape_default()),
@@ -155,8 +157,10 @@ fn parse(line: &str) -> Option<Event> {
         "group-lost" | "acknowledged" | "done-up-to" | "trimmed-below" | "forgotten" | "pending" | "end" | "broken" => {
             1
         }
-        "process-started" | "process-ended" | "lease-lost" | "reader-ready" | "reader-got" | "reader-reset" => 2,
+        "process-started" | "process-ended" | "lease-lost" | "reader-ready" | "reader-got" | "reader-reset"
+        | "resident" => 2,
         "unconfirmed" | "redriven" | "silence" | "reader-gap" => 3,
+        "dead-lettered" => 5,
         _ => 4,
     };
     let mut words = Words(rest.splitn(count, ' '));
@@ -185,6 +189,7 @@ fn parse(line: &str) -> Option<Event> {
         "trimmed-below" => What::TrimmedBelow { entry: words.id()? },
         "dead-lettered" => What::DeadLettered {
             entry: words.id()?,
+            number: words.maybe()?.0,
             attempts: words.number()?,
             reason: words.word()?,
             consumer: words.text()?,
@@ -197,6 +202,7 @@ fn parse(line: &str) -> Option<Event> {
         "reader-got" => What::ReaderGot { process: words.number()?, entry: words.id()? },
         "reader-gap" => What::ReaderGap { process: words.number()?, after: words.id()?, before: words.id()? },
         "reader-reset" => What::ReaderReset { process: words.number()?, from: words.id()? },
+        "resident" => What::Resident { process: words.number()?, kib: words.number()? },
         "pending" => What::Pending { entry: words.id()? },
         "end" => What::End { delivered: words.id()? },
         "broken" => What::Broken { why: words.text()? },

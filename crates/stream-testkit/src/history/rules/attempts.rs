@@ -2,10 +2,10 @@
 
 use stream_core::EntryId;
 
+use super::super::Expectations;
 use super::super::event::{Fate, Returned};
 use super::super::facts::{Entry, Facts, Run};
 use super::super::verdict::{Rule, Verdict};
-use super::super::{Expectations, micros};
 use super::fate::named;
 
 pub(super) fn check(facts: &Facts, expectations: &Expectations, verdict: &mut Verdict) {
@@ -63,10 +63,10 @@ impl Count<'_> {
         let mut since = self.entry.published.unwrap_or(0);
         let mut before: Option<&Run> = None;
         for run in &self.entry.runs {
-            if before.is_some_and(|before| facts.lost_group_between(before.began, run.began)) && run.attempt <= highest
-            {
-                // Who owned what, and how often it was started, went with the group.
-                highest = 0;
+            let lost = before.is_some_and(|before| facts.lost_group_between(before.began, run.began));
+            if lost && (1..=highest).contains(&run.attempt) {
+                // Who owned what, and how often it was started, went with the group, all of it or the latest.
+                highest = run.attempt - 1;
             }
             let due = highest + 1;
             if run.attempt < due {
@@ -144,7 +144,7 @@ impl Count<'_> {
             if facts.may_be_unacknowledged(before.process, at) || before.told.is_some() {
                 state = Again::Excused;
             } else if let Some(lost) = facts.loss_between(at, run.began) {
-                if self.was_long_done(id, lost) {
+                if facts.was_long_done(id, lost) {
                     return Again::Wrong("the group was known to be done with it long before it was lost");
                 }
                 state = Again::Excused;
@@ -156,13 +156,5 @@ impl Count<'_> {
             }
         }
         state
-    }
-
-    fn was_long_done(&self, id: EntryId, lost: u64) -> bool {
-        let known = lost.saturating_sub(micros(self.expectations.stale));
-        let seen = &self.facts.done_up_to;
-        let known = seen.partition_point(|(at, _)| *at <= known);
-        // The last one before the time counts: the group may have been made anew further back meanwhile.
-        known.checked_sub(1).is_some_and(|last| id <= seen[last].1)
     }
 }

@@ -3,7 +3,7 @@
 use stream_core::EntryId;
 
 use super::super::Expectations;
-use super::super::event::{Fate, Reason};
+use super::super::event::{Fate, Reason, Returned};
 use super::super::facts::{Entry, Facts, Letter, Run};
 use super::super::verdict::{Rule, Verdict};
 
@@ -101,6 +101,10 @@ fn wrong_letter(
         | (Fate::Exhausted | Fate::Kills | Fate::Undecodable | Fate::Rejected, Reason::OwnerDied) => used_up,
         (Fate::Undecodable, Reason::Undecodable) | (Fate::Rejected, Reason::Rejected) => {
             (1..=max + 1).contains(&letter.attempts)
+        }
+        // It may have come to one that survives it.
+        (Fate::Kills, Reason::Exhausted) => {
+            used_up && entry.runs.last().is_some_and(|run| run.ended.is_some_and(|(_, end)| end == Returned::Failed))
         }
         (Fate::Handled, Reason::OwnerDied) => used_up && is_unlucky(entry, facts),
         (Fate::Free, _) => true,

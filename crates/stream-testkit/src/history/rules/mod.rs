@@ -30,15 +30,13 @@ fn count(facts: &Facts, verdict: &mut Verdict) {
     let counts = &mut verdict.counts;
     counts.published = facts.confirmed.len() as u64;
     counts.unconfirmed = facts.unconfirmed.iter().filter(|number| !facts.confirmed.contains_key(number)).count() as u64;
-    for entry in facts.entries.values() {
+    for (id, entry) in &facts.entries {
         counts.handled += u64::from(entry.is_handled());
         counts.dead_lettered += u64::from(!entry.letters.is_empty());
         counts.starts += entry.runs.len() as u64;
         for run in &entry.runs {
             let open = match run.ended {
-                Some((at, _)) => {
-                    facts.may_be_unacknowledged(run.process, at) || facts.lost_group_between(run.began, at)
-                }
+                Some((at, _)) => facts.may_come_again(*id, run.process, at),
                 None => true,
             };
             counts.in_flight += u64::from(open);

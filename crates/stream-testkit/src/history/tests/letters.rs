@@ -74,9 +74,30 @@ fn wrong_provenance_is_noticed() {
 
     let mut case = good();
     case.published(6, Fate::Undecodable);
-    let foreign =
-        What::DeadLettered { entry: id(6), attempts: 1, reason: Reason::Undecodable, consumer: "nobody".to_owned() };
+    let foreign = What::DeadLettered {
+        entry: id(6),
+        number: None,
+        attempts: 1,
+        reason: Reason::Undecodable,
+        consumer: "nobody".to_owned(),
+    };
     case.at(9, foreign).fails(Rule::Provenance, "its consumer nobody is none of the processes");
+}
+
+#[test]
+fn a_letter_of_a_copy_tells_which_message_it_is() {
+    let letter = |number| What::DeadLettered {
+        entry: id(9),
+        number,
+        attempts: 1,
+        reason: Reason::Undecodable,
+        consumer: "host-1".to_owned(),
+    };
+    let mut case = good();
+    case.at(4, What::Unconfirmed { number: 6, key: None, fate: Fate::Undecodable });
+    let mut nameless = case.clone();
+    nameless.at(60, letter(None)).fails(Rule::Journal, "9-0 was handled or dead-lettered, and nobody published it");
+    case.at(60, letter(Some(6))).holds();
 }
 
 #[test]
