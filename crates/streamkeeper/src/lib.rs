@@ -60,6 +60,7 @@
 //! | several consumers and maintenance in one process | [`Host`], [`host`] |
 //! | configuration by the environment | [`Settings`], [`settings`] |
 //! | publishing | [`Publisher`] |
+//! | one logical stream over several, for the nodes of a cluster | [`Partitions`], [`PartitionedPublisher`], [`DurableBuilder::partitions`] |
 //! | tests without a server | [`testing`](crate#features) |
 //! | working beside Prefect | [`PrefectMessage`], [`PrefectPublisher`], [`PrefectKeys`], [`Outcome::stop`], [`Consumer::ephemeral_subscription`] |
 //! | working beside `FastStream` | [`FastStream`], [`FastStreamPublisher`], [`FastStreamMessage`], [`Acknowledge`] |
@@ -94,14 +95,14 @@ pub use stream_consumer::{
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,
-    PrefectKeys, RestartPolicy, RetryPolicy, StartFrom, StreamKey,
+    Partitions, PartitionsError, PrefectKeys, RestartPolicy, RetryPolicy, StartFrom, StreamKey,
 };
 pub use stream_redis::command::Precision;
 pub use stream_redis::{
     Address, Client, ClusterOptions, ConnectOptions, ConnectOptionsBuilder, CredentialProvider, Credentials, Error,
-    ErrorKind, FastStreamFormat, FastStreamMessage, FastStreamPublisher, Keepalive, PrefectPublisher,
-    PrefectPublisherBuilder, Protocol, PublishError, Publisher, PublisherBuilder, Receipt, Recovery, SentinelOptions,
-    Unconfirmed,
+    ErrorKind, FastStreamFormat, FastStreamMessage, FastStreamPublisher, Keepalive, PartitionedPublisher,
+    PrefectPublisher, PrefectPublisherBuilder, Protocol, PublishError, Publisher, PublisherBuilder, Receipt, Recovery,
+    SentinelOptions, Unconfirmed,
 };
 #[cfg(feature = "rustls")]
 pub use stream_redis::{Pem, TlsOptions};
