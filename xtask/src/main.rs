@@ -7,10 +7,12 @@ mod asked;
 mod bench;
 mod demo;
 mod fleet;
+mod fuzz;
 mod instructions;
 mod integration;
 mod servers;
 mod soak;
+mod steady;
 mod steps;
 mod table;
 mod test;
@@ -21,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 /// Tasks of the repository.
 ///
-/// `cargo xtask demo` shows the library at work. `cargo xtask servers` it shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
+/// `cargo xtask demo` shows the library at work. `cargo xtask servers` shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
 /// is all that a change has to pass.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -36,6 +38,7 @@ enum Command {
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
+    Fuzz(fuzz::Fuzz),
     Servers(servers::Servers),
     Soak(soak::Soak),
     #[command(hide = true)]
@@ -50,11 +53,12 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
+        Command::Fuzz(command) => command.run(),
         Command::Servers(command) => command.run(),
         Command::Soak(command) => command.run(),
         Command::SoakWorker(command) => command.run(),
         Command::Instructions(command) => command.run(),
-        Command::Integration(command) => command.run(),
+        Command::Integration(command) => command.run().map(|_| ()),
         Command::Test(command) => command.run(),
     };
     match result {

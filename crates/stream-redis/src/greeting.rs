@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::options::{Address, ConnectOptions, Protocol};
 use crate::{Error, ErrorKind, Request, ServerError, Value};
 
-mod reply;
+pub(crate) mod reply;
 
 use reply::NotResp;
 

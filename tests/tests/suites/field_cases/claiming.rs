@@ -158,26 +158,26 @@ async fn b20_a_claim_whose_answer_is_lost_holds_up_nobody_for_longer_than_the_le
 #[tokio::test(flavor = "multi_thread")]
 async fn b27_pending_entries_without_a_body_are_cleaned_up_and_told() {
     on_each(|server| async move {
-        let (key, name) = (server.fresh_key("b27"), server.name().to_owned());
-        server.ask(&format!("XGROUP CREATE {key} g 0 MKSTREAM")).await;
-        let ids = server.publish(&key, 3).await;
-        left_behind(&server, &key, "dead", 3).await;
-        server.ask(&format!("XTRIM {key} MINID {}", ids[2])).await;
-        let journal = Journal::default();
-        let running = taking(builder(&server, &key).lease(LEASE), &journal, Duration::ZERO);
-        settled(&server, &key, &journal, 1).await;
-        server.until("both to be told", || async { running.stats.get().deleted_while_pending == 2 }).await;
-        for id in &ids[..2] {
+        // By the claim of another, and on the way in which a consumer takes up what it held itself.
+        for consumer in ["another", "dead"] {
+            let (key, name) = (server.fresh_key("b27"), format!("{} as {consumer}", server.name()));
+            server.ask(&format!("XGROUP CREATE {key} g 0 MKSTREAM")).await;
+            let ids = server.publish(&key, 3).await;
+            left_behind(&server, &key, "dead", 3).await;
+            server.ask(&format!("XTRIM {key} MINID {}", ids[2])).await;
+            let journal = Journal::default();
+            let running = taking(builder(&server, &key).consumer(consumer).lease(LEASE), &journal, Duration::ZERO);
+            settled(&server, &key, &journal, 1).await;
+            server.until("both to be told", || async { running.stats.get().deleted_while_pending == 2 }).await;
             let told = running.events.named("DeletedWhilePending");
-            assert_eq!(
-                told.iter().filter(|told| told.text.contains(&format!("{id:?}"))).count(),
-                1,
-                "{name}: {told:?}"
-            );
+            for id in &ids[..2] {
+                let times = told.iter().filter(|told| told.text.contains(&format!("{id:?}"))).count();
+                assert_eq!(times, 1, "{name}: {told:?}");
+            }
+            running.stop().await;
+            assert_eq!(journal.attempts_of(ids[2]), [2], "{name}");
+            assert_eq!(journal.starts(), 1, "{name}");
         }
-        running.stop().await;
-        assert_eq!(journal.attempts_of(ids[2]), [2], "{name}");
-        assert_eq!(journal.starts(), 1, "{name}");
     })
     .await;
 }
