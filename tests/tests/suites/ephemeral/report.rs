@@ -50,8 +50,8 @@ async fn with(protocol: &'static str) {
         server.until("ready", || std::future::ready(events.count("Ready") == 1)).await;
         server.until("a trim", || async { server.calls().await.contains_key("time") }).await;
 
-        let before = server.calls().await;
         let began = tokio::time::Instant::now();
+        let before = server.calls().await;
         work_for(Duration::from_secs(silence())).await;
         let after = server.calls().await;
         let count = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
