@@ -10,6 +10,7 @@ mod fleet;
 mod instructions;
 mod integration;
 mod servers;
+mod simulate;
 mod soak;
 mod steps;
 mod table;
@@ -42,6 +43,7 @@ enum Command {
     SoakWorker(soak::SoakWorker),
     Instructions(instructions::Instructions),
     Integration(integration::Integration),
+    Simulate(simulate::Simulate),
     Test(test::Test),
 }
 
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::SoakWorker(command) => command.run(),
         Command::Instructions(command) => command.run(),
         Command::Integration(command) => command.run(),
+        Command::Simulate(command) => command.run(),
         Command::Test(command) => command.run(),
     };
     match result {

@@ -6,12 +6,13 @@ use crate::Failure;
 use crate::demo::Demo;
 use crate::instructions::Instructions;
 use crate::integration::Integration;
+use crate::simulate::Simulate;
 use crate::soak::Soak;
 use crate::steps::{cargo, run, timed};
 use crate::table::table;
 
-/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, the instruction counts of
-/// the parts (with valgrind), the integration suites on every server of this machine, a soak of two minutes on three topologies at a
+/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, 500 seeds of the simulation,
+/// the instruction counts of the parts (with valgrind), the integration suites on every server of this machine, a soak of two minutes on three topologies at a
 /// time, and the demo.
 ///
 /// All steps run, also after one that failed, so that one run shows all there is to mend. Servers of the matrix that are
@@ -27,13 +28,14 @@ type Step = fn() -> Result<(), Failure>;
 impl Test {
     #[expect(clippy::unused_self, reason = "every command is run alike")]
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let steps: [(&str, Step); 8] = [
+        let steps: [(&str, Step); 9] = [
             ("format", || cargo_step(&["fmt", "--all", "--check"])),
             ("lints", || {
                 cargo_step(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
             }),
             ("docs", docs),
             ("unit, property and doc tests", units),
+            ("simulation", Simulate::guard),
             ("instructions of the parts", || Instructions::guard().run()),
             ("integration on every server", || Integration::everything().run()),
             ("soak on three topologies", || Soak::short().run()),
@@ -64,7 +66,9 @@ impl Test {
 /// Some of these run on real servers with deadlines, which a machine that is shared may miss: one more run tells that from
 /// a test that is broken, and says so.
 fn units() -> Result<(), Failure> {
-    let tests = ["test", "--quiet", "--workspace", "--exclude", "streamkeeper-tests", "--all-features"];
+    // The integration suites and the simulation have steps of their own.
+    let others = ["--exclude", "streamkeeper-tests", "--exclude", "streamkeeper-simulation"];
+    let tests = [&["test", "--quiet", "--workspace"][..], &others, &["--all-features"]].concat();
     cargo_step(&tests).or_else(|_| {
         println!("\nUNSTEADY, or broken: a test above failed; once more, one at a time");
         cargo_step(&[&tests[..], &["--no-fail-fast", "--", "--test-threads=1"]].concat())

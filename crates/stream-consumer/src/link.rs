@@ -118,6 +118,23 @@ impl Link {
         self.judged(&connection, result)
     }
 
+    /// Runs a command if `still` holds once there is a connection: making one may have taken its time. `None` if it does not.
+    pub(crate) async fn run_while<C: Command + Sync>(
+        &self,
+        command: &C,
+        still: impl FnOnce() -> bool + Send,
+    ) -> Option<Result<C::Reply, Error>> {
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => return Some(Err(error)),
+        };
+        if !still() {
+            return None;
+        }
+        let result = command::run(connection.as_ref(), command).await;
+        Some(self.judged(&connection, result))
+    }
+
     pub(crate) async fn renew(&self, owner: &Owner, ids: &[EntryId], lease: Duration) -> Result<Vec<EntryId>, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.renew(connection.as_ref(), owner, ids, lease).await;

@@ -14,7 +14,7 @@ use stream_redis::{Error, ErrorKind, Recovery};
 
 use super::flight::Landed;
 use super::held::Ready;
-use super::stream::Stream;
+use super::stream::{Stream, now};
 use super::worker::Worker;
 use crate::work::Work;
 
@@ -47,7 +47,7 @@ impl<W: Work> Worker<W> {
 
     /// The server has confirmed.
     pub(crate) fn acknowledged_first(&mut self, entries: Vec<Ready>, lost: Vec<Ready>) {
-        let now = super::stream::now();
+        let now = now();
         {
             let mut book = self.stream.book();
             for ready in &entries {
@@ -70,13 +70,14 @@ impl<W: Work> Worker<W> {
 async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = entries.iter().map(|ready| ready.delivery.id()).collect();
     ids.sort_unstable();
+    let oldest = entries.iter().map(|ready| ready.since).min().unwrap_or_else(now);
     let (mut tries, mut denied) = (0, false);
     loop {
-        let answer = if tries == 0 {
-            let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids: ids.clone() };
-            stream.link.run(&command).await.map(|_| Vec::new())
-        } else {
-            again(stream, &ids).await
+        let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids: ids.clone() };
+        let still = || tries == 0 && stream.config.lease.is_certain(oldest, now());
+        let answer = match stream.link.run_while(&command, still).await {
+            Some(answer) => answer.map(|_| Vec::new()),
+            None => again(stream, &ids).await,
         };
         match answer {
             Ok(lost) => return lost,

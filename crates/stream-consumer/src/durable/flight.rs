@@ -68,7 +68,7 @@ pub(crate) async fn take(
     suspect: bool,
 ) -> Landed {
     let at = now();
-    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone);
+    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone, &stream.config.retry);
     let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
     let lease = stream.config.lease.lease();
     let result = stream.link.take(&stream.owner, &counts, true, lease).await;

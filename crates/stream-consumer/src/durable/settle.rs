@@ -15,7 +15,7 @@ use super::flight::Landed;
 use super::held::{Burial, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
-use super::stream::now;
+use super::stream::{Stream, now};
 use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
@@ -198,6 +198,9 @@ impl<W: Work> Worker<W> {
             return;
         }
         self.handing_back += entries.len() as u64;
+        if self.stream.is_stopping() {
+            self.given_back.extend(entries.iter().map(|(_, id, _)| *id));
+        }
         for chunk in entries.chunks(250) {
             let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
             let stream = Arc::clone(&self.stream);
@@ -259,10 +262,12 @@ impl<W: Work> Worker<W> {
         let before = acks.len();
         let mut unsure = Vec::new();
         let mut certain = acks;
+        let mut oldest = now;
         {
             let mut book = self.stream.book();
             certain.retain(|&(slot, id)| match book.ledger.lease(slot) {
                 Lease::Held(at) if certainty.covers(at, now) && !delete => {
+                    oldest = oldest.min(at);
                     book.ledger.set_stage(slot, Stage::Settling);
                     true
                 }
@@ -292,21 +297,17 @@ impl<W: Work> Worker<W> {
             self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
-                let result = stream.link.run(&command).await;
-                Landed::Acknowledged { entries: certain, result }
+                let still = || stream.config.lease.is_certain(oldest, super::stream::now());
+                match stream.link.run_while(&command, still).await {
+                    Some(result) => Landed::Acknowledged { entries: certain, result },
+                    None => acknowledge_checked(&stream, certain).await,
+                }
             }));
         }
         if !unsure.is_empty() {
             self.acks_in_flight += 1;
             let stream = Arc::clone(&self.stream);
-            self.send(Box::pin(async move {
-                let mut ids: Vec<_> = unsure.iter().map(|(_, id)| *id).collect();
-                ids.sort_unstable();
-                let lease = stream.config.lease.lease();
-                let delete = stream.config.delete_acknowledged;
-                let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
-                Landed::Checked { entries: unsure, result }
-            }));
+            self.send(Box::pin(async move { acknowledge_checked(&stream, unsure).await }));
         }
     }
 
@@ -396,4 +397,13 @@ impl<W: Work> Worker<W> {
         self.acks_since.get_or_insert(now);
         self.acks_not_before = Some(now + pause);
     }
+}
+
+/// Acknowledges what is still ours.
+async fn acknowledge_checked(stream: &Stream, entries: Vec<(Slot, EntryId)>) -> Landed {
+    let mut ids: Vec<_> = entries.iter().map(|(_, id)| *id).collect();
+    ids.sort_unstable();
+    let (lease, delete) = (stream.config.lease.lease(), stream.config.delete_acknowledged);
+    let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
+    Landed::Checked { entries, result }
 }

@@ -143,7 +143,7 @@ impl Count<'_> {
             };
             if facts.may_be_unacknowledged(before.process, at) || before.told.is_some() {
                 state = Again::Excused;
-            } else if let Some(lost) = facts.loss_between(at, run.began) {
+            } else if let Some(lost) = facts.loss_between(before.began, run.began) {
                 if facts.was_long_done(id, lost) {
                     return Again::Wrong("the group was known to be done with it long before it was lost");
                 }
