@@ -55,7 +55,7 @@ pub use id::{EntryId, ParseEntryIdError};
 pub use in_order::InOrder;
 pub use inline::Inline;
 pub use lanes::Lanes;
-pub use lease::{Certainty, LeasePolicy, delivered_since};
+pub use lease::{Certainty, LeasePolicy};
 pub use ledger::{Lease, Ledger, Slot, Stage};
 pub use letter::{LetterContent, LetterError};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};

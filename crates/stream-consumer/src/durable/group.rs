@@ -227,8 +227,10 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
             }
             memory.last_generated = info.last_generated_id;
             memory.entries_added = info.entries_added;
-            let floor = memory.floor;
-            stream.book().finished.forget_below(floor);
+            let (floor, delivered) = (memory.floor, memory.last_delivered);
+            let mut book = stream.book();
+            book.finished.forget_below(floor);
+            book.delivered = delivered;
             Ok(())
         }
         Err(error) if is_denied(&error) => {
@@ -246,6 +248,7 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
 fn forget_or_orphan(stream: &Stream, beginning: Beginning, lost_by: Option<Instant>) {
     {
         let mut book = stream.book();
+        book.delivered = EntryId::ZERO;
         if !beginning.same_stream {
             book.ledger.forget_stream(|tag| {
                 if let Some(token) = tag {

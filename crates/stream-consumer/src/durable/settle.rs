@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
+use stream_redis::Error;
 use stream_redis::command::XAck;
-use stream_redis::{Error, ErrorKind};
 
 use super::flight::Landed;
 use super::held::{Burial, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
-use super::stream::now;
+use super::stream::{Stream, now};
 use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
@@ -199,6 +199,9 @@ impl<W: Work> Worker<W> {
             return;
         }
         self.handing_back += entries.len() as u64;
+        if self.stream.is_stopping() {
+            self.given_back.extend(entries.iter().map(|(_, id, _)| *id));
+        }
         for chunk in entries.chunks(250) {
             let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
             let stream = Arc::clone(&self.stream);
@@ -299,22 +302,17 @@ impl<W: Work> Worker<W> {
             self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
-                let late = || Error::new(ErrorKind::Timeout, "the leases were not certain any more when it was sent");
-                let result = stream.link.run_until(&command, until).await.and_then(|sent| sent.ok_or_else(late));
-                Landed::Acknowledged { entries: certain, result }
+                match stream.link.run_until(&command, until).await {
+                    Ok(Some(removed)) => Landed::Acknowledged { entries: certain, result: Ok(removed) },
+                    Err(error) => Landed::Acknowledged { entries: certain, result: Err(error) },
+                    Ok(None) => acknowledge_checked(&stream, certain).await,
+                }
             }));
         }
         if !unsure.is_empty() {
             self.acks_in_flight += 1;
             let stream = Arc::clone(&self.stream);
-            self.send(Box::pin(async move {
-                let mut ids: Vec<_> = unsure.iter().map(|(_, id)| *id).collect();
-                ids.sort_unstable();
-                let lease = stream.config.lease.lease();
-                let delete = stream.config.delete_acknowledged;
-                let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
-                Landed::Checked { entries: unsure, result }
-            }));
+            self.send(Box::pin(async move { acknowledge_checked(&stream, unsure).await }));
         }
     }
 
@@ -404,4 +402,13 @@ impl<W: Work> Worker<W> {
         self.acks_since.get_or_insert(now);
         self.acks_not_before = Some(now + pause);
     }
+}
+
+/// Acknowledges what is still ours.
+async fn acknowledge_checked(stream: &Stream, entries: Vec<(Slot, EntryId)>) -> Landed {
+    let mut ids: Vec<_> = entries.iter().map(|(_, id)| *id).collect();
+    ids.sort_unstable();
+    let (lease, delete) = (stream.config.lease.lease(), stream.config.delete_acknowledged);
+    let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
+    Landed::Checked { entries, result }
 }

@@ -4,7 +4,7 @@
 //! The loop awaits and carries out; what is decided is decided by the pure types it holds. Nothing here is awaited that may
 //! not come: every wait stands beside the timer and the shutdown switch.
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -100,6 +100,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) owes: bool,
     /// Entries on their way back to the group.
     pub(crate) handing_back: u64,
+    /// Those that were given back in the end.
+    pub(crate) given_back: HashSet<EntryId>,
     taken_over: mpsc::Receiver<TakenOver>,
     pub(crate) last_sweep: Instant,
     timer: Pin<Box<Sleep>>,
@@ -154,6 +156,7 @@ impl<W: Work> Worker<W> {
             succeeded: false,
             owes: stream.config.acknowledge.is_beforehand(),
             handing_back: 0,
+            given_back: HashSet::new(),
             taken_over,
             last_sweep: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
