@@ -269,6 +269,7 @@ impl<W: Work> Worker<W> {
         let now = now();
         self.stream.begin_turn(now);
         self.wake(now);
+        self.let_others_in(now);
         if self.owes {
             self.start_ready();
             self.leave_line();
