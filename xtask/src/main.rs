@@ -3,12 +3,15 @@
 //! A file per command. What a contributor or a CI machine has to run is a command here and not a line of a script, so
 //! that both run the same.
 
+mod asked;
 mod bench;
 mod demo;
+mod fleet;
 mod fuzz;
 mod instructions;
 mod integration;
 mod servers;
+mod soak;
 mod steady;
 mod steps;
 mod table;
@@ -37,6 +40,9 @@ enum Command {
     DemoWorker(demo::DemoWorker),
     Fuzz(fuzz::Fuzz),
     Servers(servers::Servers),
+    Soak(soak::Soak),
+    #[command(hide = true)]
+    SoakWorker(soak::SoakWorker),
     Instructions(instructions::Instructions),
     Integration(integration::Integration),
     Test(test::Test),
@@ -49,6 +55,8 @@ fn main() -> ExitCode {
         Command::DemoWorker(command) => command.run(),
         Command::Fuzz(command) => command.run(),
         Command::Servers(command) => command.run(),
+        Command::Soak(command) => command.run(),
+        Command::SoakWorker(command) => command.run(),
         Command::Instructions(command) => command.run(),
         Command::Integration(command) => command.run().map(|_| ()),
         Command::Test(command) => command.run(),

@@ -6,12 +6,14 @@ use crate::Failure;
 use crate::demo::Demo;
 use crate::instructions::Instructions;
 use crate::integration::Integration;
+use crate::soak::Soak;
 use crate::steady::{self, State};
 use crate::steps::{cargo, run, timed};
 use crate::table::table;
 
 /// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, the instruction counts of
-/// the parts (with valgrind), the integration suites on every server of this machine, and the demo.
+/// the parts (with valgrind), the integration suites on every server of this machine, a soak of two minutes on three topologies at a
+/// time, and the demo.
 ///
 /// All steps run, also after one that failed, so that one run shows all there is to mend. Servers of the matrix that are
 /// missing are named. The exit code is 0 only if every step passed.
@@ -26,7 +28,7 @@ type Step = fn() -> Result<State, Failure>;
 impl Test {
     #[expect(clippy::unused_self, reason = "every command is run alike")]
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let steps: [(&str, Step); 7] = [
+        let steps: [(&str, Step); 8] = [
             ("format", || cargo_step(&["fmt", "--all", "--check"])),
             ("lints", || {
                 cargo_step(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
@@ -35,6 +37,7 @@ impl Test {
             ("unit, property and doc tests", units),
             ("instructions of the parts", || Instructions::guard().run().map(|()| State::Ok)),
             ("integration on every server", || Integration::everything().run()),
+            ("soak on three topologies", || Soak::short().run().map(|()| State::Ok)),
             ("demo", demo),
         ];
         let mut rows = Vec::new();

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::durable::DeadLetterLayout;
 use crate::pace::now;
+use crate::tasks::gated;
 
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -225,7 +226,7 @@ impl Link {
         let turn = Turn(Arc::clone(&self.shared));
         // It ends with this future, and does not wait for it to be polled.
         let mut attempt = JoinSet::new();
-        attempt.spawn(async move { turn.0.connect().await });
+        attempt.spawn(gated(async move { turn.0.connect().await }));
         let made = match attempt.join_next().await {
             Some(Ok(made)) => made,
             Some(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),

@@ -1,5 +1,6 @@
 //! Everything that knows Redis: commands as values, the connections that carry them, and what their errors mean.
 
+mod appender;
 mod capability;
 mod client;
 mod cluster;
@@ -19,6 +20,7 @@ mod standalone;
 mod transport;
 mod value;
 
+pub use appender::Appender;
 pub use capability::{Capabilities, Capability};
 pub use client::Client;
 pub use cluster::ClusterOptions;

@@ -19,7 +19,7 @@ use crate::command_connection::CommandConnection;
 use crate::options::ConnectOptions;
 use crate::reader::SocketReader;
 use crate::transport::Stream;
-use crate::{Connection, Connector, Error, ErrorKind, Reader, Request, Value, greeting, transport};
+use crate::{Appender, Connection, Connector, Error, ErrorKind, Reader, Request, Value, greeting, transport};
 
 pub use options::SentinelOptions;
 
@@ -111,6 +111,11 @@ impl Connector for Sentinel {
     async fn connect(&self, _: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
         let (stream, options) = self.open(None).await?;
         Ok(Arc::new(CommandConnection::new(stream, &options).await?))
+    }
+
+    async fn open_appender(&self, _: &StreamKey) -> Result<Appender, Error> {
+        let (stream, options) = self.open(None).await?;
+        Ok(Appender::on(stream, &options))
     }
 
     async fn open_reader(&self, _: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {

@@ -7,8 +7,10 @@
 //! * [`SentinelSetup`] and [`RealCluster`] are several of them that belong together.
 //! * [`Proxy`] stands between a client and a server and is the network that fails.
 //! * [`Warnings`] keeps what is logged, for tests of what is told and how often.
+//! * [`history::History`] is what was seen to happen, and judges whether the guarantees held.
 //! * [`eventually`] is the only way a test of a real server waits for something.
 
+pub mod history;
 mod log;
 #[cfg(feature = "servers")]
 pub mod matrix;

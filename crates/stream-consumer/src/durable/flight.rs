@@ -108,8 +108,9 @@ pub(crate) async fn take_suspect(stream: Arc<Stream>, mut recount: Recount, flee
         }
     };
     let way = tokio::select! {
-        way = way => way,
+        biased;
         () = fleet.shutdown.stopping() => Ok(Way::End),
+        way = way => way,
     };
     let result = match way {
         Ok(Way::Open(places)) => return take_alone(stream, recount, places, &fleet.shutdown).await,
@@ -183,8 +184,9 @@ async fn take_alone(stream: Arc<Stream>, recount: Recount, permits: Places, shut
                     stream.degraded("a suspect keeps all places, since its count cannot be set", &error);
                 }
                 tokio::select! {
-                    () = sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
+                    biased;
                     () = shutdown.stopping() => {}
+                    () = sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
                 }
                 tries = tries.saturating_add(1);
             }
@@ -226,8 +228,9 @@ async fn set_back(stream: &Stream, recount: Recount, shutdown: &Shutdown) {
             stream.degraded("a suspect keeps its places, since its count cannot be set back", &error);
         }
         tokio::select! {
-            () = sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
+            biased;
             () = shutdown.stopping() => {}
+            () = sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
         }
         tries = tries.saturating_add(1);
     }

@@ -4,7 +4,7 @@
 //! is not certain any more is sent with a check of the owner; one whose lease was lost is withheld.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
@@ -19,6 +19,7 @@ use super::stream::now;
 use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
+use crate::pace::wall_ms;
 use crate::work::{Outcomes, Work};
 
 /// How long an acknowledgement may wait for others while handlers run.
@@ -132,7 +133,7 @@ impl<W: Work> Worker<W> {
             group: self.stream.owner.group.clone(),
             consumer: source.consumer.clone(),
             reason,
-            dead_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+            dead_at_ms: wall_ms(),
             redriven: 0,
         };
         self.bury(Burial { slot, letter, tries: 0 });

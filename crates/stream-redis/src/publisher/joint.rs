@@ -1,6 +1,7 @@
 //! [`Joint`]: one connection for the publishers of all partitions, where the server serves all keys.
 //!
-//! What must stay true: whoever asks a second time has found the connection to be of no more use, and never gets it again.
+//! What must stay true: whoever asks a second time has found the connection to be of no more use, and never gets it again;
+//! the time that an answer may take does not pass because of what others have put before it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,9 +9,13 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use stream_core::StreamKey;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
-use crate::{Client, Connection, Connector, Error, Reader};
+use crate::{Client, Connection, Connector, Error, ErrorKind, Reader, Request, ServerError, Value};
+
+/// So many batches of all partitions are on their way at a time. The others wait before they are written, where no time
+/// for an answer runs yet.
+const TURNS: usize = 4;
 
 pub(super) struct Joint {
     client: Client,
@@ -48,11 +53,27 @@ impl Connector for Joint {
         }
         *held = None;
         let connection = self.client.connector().connect(key).await?;
+        let connection: Arc<dyn Connection> = Arc::new(Turns { connection, turns: Semaphore::new(TURNS) });
         *held = Some(Held { connection: Arc::downgrade(&connection), given_to: HashSet::from([key.clone()]) });
         Ok(connection)
     }
 
     async fn open_reader(&self, key: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
         self.client.connector().open_reader(key, name).await
+    }
+}
+
+/// A connection on which those who send wait for their turn.
+struct Turns {
+    connection: Arc<dyn Connection>,
+    turns: Semaphore,
+}
+
+#[async_trait]
+impl Connection for Turns {
+    async fn send(&self, requests: &[Request]) -> Result<Vec<Result<Value, ServerError>>, Error> {
+        let closed = |_| Error::new(ErrorKind::Io, "the connection is closed");
+        let _turn = self.turns.acquire().await.map_err(closed)?;
+        self.connection.send(requests).await
     }
 }
