@@ -32,12 +32,17 @@ pub(crate) struct Integration {
     /// Only tests whose path begins with this: a suite as in `delivery`, or deeper as in `delivery::crash`.
     #[arg(long, value_name = "NAME")]
     suite: Option<String>,
+
+    /// The long form of the tests that have one, such as ten failovers in place of one, with exact bounds and the figures
+    /// printed, one test at a time. Needs a machine that does nothing else.
+    #[arg(long)]
+    thorough: bool,
 }
 
 impl Integration {
     /// Everything on every server.
     pub(crate) fn everything() -> Self {
-        Self { server: Some("all".to_owned()), suite: None }
+        Self { server: Some("all".to_owned()), suite: None, thorough: false }
     }
 
     /// What came of it, if it is good.
@@ -53,16 +58,20 @@ impl Integration {
             tell_missing(&servers);
         }
 
-        let filter = match &self.suite {
+        let mut filter = match &self.suite {
             Some(suite) => exact_filter(suite, &listed()?)?,
             None => Vec::new(),
         };
+        if self.thorough {
+            filter.extend(["--test-threads=1", "--show-output"].map(str::to_owned));
+        }
         for server in &servers {
             println!("== {} {} ({})", server.name(), server.version(), server.location());
         }
         let selection = names.join(",");
-        let (outcome, took) =
-            timed(|| steady::run(|again| on(&selection, if again.is_empty() { &filter } else { again })));
+        let (outcome, took) = timed(|| {
+            steady::run(|again| on(&selection, if again.is_empty() { &filter } else { again }, self.thorough))
+        });
         let (count, state) = outcome?;
         let row = row(&selection, &count, &state, took);
         println!("\n{}", table(["servers", "passed", "failed", "time", ""], &[row]));
@@ -78,7 +87,7 @@ fn tell_missing(servers: &[ServerBinary]) {
     }
 }
 
-fn on(selection: &str, filter: &[String]) -> Command {
+fn on(selection: &str, filter: &[String], thorough: bool) -> Command {
     let mut command = cargo(&["test", "--quiet", "--package", PACKAGE, "--tests", "--no-fail-fast", "--"]);
     // Most of them wait for a server most of the time; more at once would miss their deadlines.
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).max(3);
@@ -86,6 +95,9 @@ fn on(selection: &str, filter: &[String]) -> Command {
         command.arg(format!("--test-threads={threads}"));
     }
     command.args(filter).env("STREAMKEEPER_SERVER", selection);
+    if thorough {
+        command.envs([("STREAMKEEPER_THOROUGH", "1"), ("STREAMKEEPER_SILENCE", "60")]);
+    }
     command
 }
 
