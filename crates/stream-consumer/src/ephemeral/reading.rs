@@ -421,13 +421,7 @@ async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<Prepared
 async fn facts(stream: &Stream, end: bool) -> Result<Answer, Error> {
     let key = &stream.source.stream;
     match stream.link.run(&XInfoStream { key: key.clone() }).await {
-        Ok(info) => Ok(Answer::Facts(Some(StreamFacts {
-            length: info.length,
-            last_generated: info.last_generated_id,
-            first: info.first_entry,
-            entries_added: info.entries_added,
-            max_deleted: info.max_deleted,
-        }))),
+        Ok(info) => Ok(Answer::Facts(Some(info.facts()))),
         Err(error) if error.kind() == ErrorKind::Missing => Ok(Answer::Facts(None)),
         Err(error) if matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported) => {
             let last = if end { stream.link.run(&XLastEntry { key: key.clone() }).await? } else { None };
