@@ -3,11 +3,16 @@
 //! A file per command. What a contributor or a CI machine has to run is a command here and not a line of a script, so
 //! that both run the same.
 
+mod asked;
 mod bench;
 mod demo;
+mod fleet;
+mod fuzz;
 mod instructions;
 mod integration;
 mod servers;
+mod soak;
+mod steady;
 mod steps;
 mod table;
 mod test;
@@ -18,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 /// Tasks of the repository.
 ///
-/// `cargo xtask demo` shows the library at work. `cargo xtask servers` it shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
+/// `cargo xtask demo` shows the library at work. `cargo xtask servers` shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
 /// is all that a change has to pass.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -33,7 +38,11 @@ enum Command {
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
+    Fuzz(fuzz::Fuzz),
     Servers(servers::Servers),
+    Soak(soak::Soak),
+    #[command(hide = true)]
+    SoakWorker(soak::SoakWorker),
     Instructions(instructions::Instructions),
     Integration(integration::Integration),
     Test(test::Test),
@@ -44,9 +53,12 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
+        Command::Fuzz(command) => command.run(),
         Command::Servers(command) => command.run(),
+        Command::Soak(command) => command.run(),
+        Command::SoakWorker(command) => command.run(),
         Command::Instructions(command) => command.run(),
-        Command::Integration(command) => command.run(),
+        Command::Integration(command) => command.run().map(|_| ()),
         Command::Test(command) => command.run(),
     };
     match result {

@@ -14,6 +14,7 @@ use tracing::Span;
 use crate::delivery::Delivery;
 use crate::guard::guarded;
 use crate::pace::now;
+use crate::tasks::gated;
 use crate::work::{Outcomes, Work};
 
 /// Memory with the future of a handler, to be used again for another when it is empty.
@@ -114,11 +115,11 @@ impl<W: Work, S> Jobs<W, S> {
         });
         let place = Place { number, generation: self.places[number].0 };
         let tell = self.tell.clone();
-        let task = tokio::spawn(async move {
+        let task = tokio::spawn(gated(async move {
             let (outcomes, longest_poll) = run(future, limit, &span).await;
             // The worker may be gone; then nobody waits for the outcome and the entry stays pending.
             let _ = tell.send(Done { place, outcomes, longest_poll });
-        });
+        }));
         let abort = task.abort_handle();
         self.places[number].1 = Some(Job { members, abort, detached: false, _permits: permits });
     }

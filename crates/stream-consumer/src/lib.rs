@@ -25,6 +25,9 @@ mod pull;
 mod pulse;
 mod setting;
 mod shutdown;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod tasks;
 mod work;
 

@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant as Moment};
 
 use stream_core::{Backoff, BackoffPolicy, DeadLetter, EntryId, StreamKey};
 use stream_redis::command::{self, Command};
@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::durable::DeadLetterLayout;
+use crate::pace::now;
+use crate::tasks::gated;
 
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -117,6 +119,26 @@ impl Link {
         self.judged(&connection, result)
     }
 
+    /// Runs a command that must not be sent after `until`, however long the connection takes to be made; `None` if it was
+    /// too late, and nothing was sent.
+    pub(crate) async fn run_until<C: Command + Sync>(
+        &self,
+        command: &C,
+        until: Moment,
+    ) -> Result<Option<C::Reply>, Error> {
+        let connection = self.connection().await?;
+        if now() >= until {
+            return Ok(None);
+        }
+        let result = command::run(connection.as_ref(), command).await;
+        self.judged(&connection, result).map(Some)
+    }
+
+    /// Makes the connection if there is none.
+    pub(crate) async fn reach(&self) -> Result<(), Error> {
+        self.connection().await.map(drop)
+    }
+
     pub(crate) async fn renew(&self, owner: &Owner, ids: &[EntryId], lease: Duration) -> Result<Vec<EntryId>, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.renew(connection.as_ref(), owner, ids, lease).await;
@@ -204,7 +226,7 @@ impl Link {
         let turn = Turn(Arc::clone(&self.shared));
         // It ends with this future, and does not wait for it to be polled.
         let mut attempt = JoinSet::new();
-        attempt.spawn(async move { turn.0.connect().await });
+        attempt.spawn(gated(async move { turn.0.connect().await }));
         let made = match attempt.join_next().await {
             Some(Ok(made)) => made,
             Some(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),

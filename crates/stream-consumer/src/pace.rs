@@ -1,6 +1,6 @@
 //! What paces every run loop: the clock, and the pause after a reply that came too early.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The first pause after an empty reply that came too early; doubled up to the BLOCK period.
 const EMPTY_PAUSE: Duration = Duration::from_millis(10);
@@ -8,6 +8,15 @@ const EMPTY_PAUSE: Duration = Duration::from_millis(10);
 /// Now, on the clock of the runtime, which tests can stop.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// The date, in milliseconds since 1970, for those who read it later; nothing is decided by it.
+pub(crate) fn wall_ms() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(simulated) = crate::simulation::wall_ms() {
+        return simulated;
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// How long to wait after an empty reply to a read that was meant to wait for `block`; `None` if it did wait. A server or

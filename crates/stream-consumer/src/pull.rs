@@ -18,6 +18,7 @@ use crate::delivery::{Context, Delivery};
 use crate::durable::{DrainReport, DurableConsumer};
 use crate::error::RunError;
 use crate::shutdown::Shutdown;
+use crate::tasks::gated;
 use crate::work::{Begun, Outcomes, Work};
 
 /// An entry that was pulled. Say what became of it with [`settle`](Self::settle); dropped without a word, it is given back
@@ -141,7 +142,7 @@ impl DurableConsumer {
         let (send, deliveries) = mpsc::channel(1);
         let shutdown = Shutdown::new();
         let turned = shutdown.clone();
-        let run = tokio::spawn(async move { self.run_work(&turned, Arc::new(Pull { send })).await });
+        let run = tokio::spawn(gated(async move { self.run_work(&turned, Arc::new(Pull { send })).await }));
         Deliveries { deliveries, shutdown, run: Some(run) }
     }
 }

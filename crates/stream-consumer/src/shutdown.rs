@@ -93,6 +93,7 @@ impl Shutdown {
     pub(crate) async fn stop_on<S: Future, W: Future>(&self, signal: S, work: W) -> W::Output {
         tokio::pin!(signal, work);
         tokio::select! {
+            biased;
             output = &mut work => return output,
             _ = &mut signal => self.stop(),
         }
@@ -124,6 +125,7 @@ impl Signals {
 
     async fn next(&mut self) {
         tokio::select! {
+            biased;
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }

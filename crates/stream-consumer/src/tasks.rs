@@ -27,6 +27,16 @@ pub(crate) struct Loops<S, R> {
     streams: HashMap<Id, (Arc<Source>, S)>,
 }
 
+#[cfg(feature = "simulation")]
+pub(crate) use crate::simulation::gated;
+
+/// What every task is made of: the future itself, except in a simulation, where it is a part of the process that spawns it.
+#[cfg(not(feature = "simulation"))]
+#[inline]
+pub(crate) fn gated<F: Future>(future: F) -> F {
+    future
+}
+
 /// How they ended.
 pub(crate) struct End<S, R> {
     /// Of those that ended well.
@@ -48,7 +58,7 @@ impl<S, R: Send + 'static> Loops<S, R> {
         stream: S,
         run: impl Future<Output = Result<R, RunError>> + Send + 'static,
     ) {
-        let task = self.tasks.spawn(run);
+        let task = self.tasks.spawn(gated(run));
         self.streams.insert(task.id(), (Arc::clone(source), stream));
     }
 
@@ -102,6 +112,7 @@ impl<S, R: Send + 'static> Loops<S, R> {
 async fn overdue(shutdown: &Shutdown, grace: Duration, last_words: Duration) {
     shutdown.stopping().await;
     tokio::select! {
+        biased;
         () = tokio::time::sleep(grace.saturating_add(last_words)) => {}
         () = async { shutdown.immediate().await; tokio::time::sleep(last_words).await } => {}
     }

@@ -4,6 +4,7 @@
 //! number and the server's replies as arguments. That is what makes the run loops above it exact to test.
 //!
 //! * [`EntryId`], [`Entry`] and the names ([`StreamKey`], [`GroupName`], [`ConsumerName`]): the field's nouns as types.
+//! * [`Partitions`]: one logical stream over several.
 //! * [`StartFrom`]: where a group begins; [`ClaimCursor`]: where the search for abandoned entries goes on.
 //! * [`Tail`]: where a reader without a group stands, and what of its stream it missed.
 //! * [`ReadAhead`]: how many entries the next read may ask for; [`Lanes`]: one key, one at a time, in order.
@@ -32,6 +33,7 @@ mod lease;
 mod ledger;
 mod letter;
 mod name;
+mod partitions;
 mod pattern;
 mod policy;
 mod prefect;
@@ -57,6 +59,7 @@ pub use lease::{Certainty, LeasePolicy, delivered_since};
 pub use ledger::{Lease, Ledger, Slot, Stage};
 pub use letter::{LetterContent, LetterError};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
+pub use partitions::{Partitions, PartitionsError, crc16};
 pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
 pub use prefect::PrefectKeys;

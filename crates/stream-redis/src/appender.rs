@@ -15,7 +15,7 @@ use stream_core::{EntryId, StreamKey};
 use crate::capability::Probe;
 use crate::options::ConnectOptions;
 use crate::transport::Stream;
-use crate::{Capabilities, Capability, Connection, Error, Request, ServerError, Value};
+use crate::{Capabilities, Capability, Connection, Error, ErrorKind, Request, ServerError, Value};
 
 mod socket;
 
@@ -108,6 +108,14 @@ impl Appender {
         }
     }
 
+    /// Whether the connection is known to be over, though nothing is on its way.
+    pub(crate) fn is_over(&mut self) -> bool {
+        match &mut self.0 {
+            Kind::Socket(socket) => socket.is_over(),
+            Kind::Commands(_) => false,
+        }
+    }
+
     /// Whether the server recognises what was appended before. Asked before anything is sent.
     pub(crate) async fn recognises(&mut self, key: &StreamKey) -> Result<bool, Error> {
         let wanted = [Capability::Idempotent];
@@ -135,7 +143,15 @@ impl fmt::Debug for Appender {
 impl Commands {
     fn send(&mut self) {
         let (connection, requests) = (Arc::clone(&self.connection), std::mem::take(&mut self.requests));
-        self.sending = Some(Box::pin(async move { connection.send(&requests).await }));
+        self.sending = Some(Box::pin(async move {
+            let replies = connection.send(&requests).await?;
+            if replies.len() == requests.len() {
+                Ok(replies)
+            } else {
+                let message = format!("{} replies to {} requests", replies.len(), requests.len());
+                Err(Error::new(ErrorKind::Protocol, message))
+            }
+        }));
     }
 
     fn poll_replies(&mut self, cx: &mut Context<'_>, replies: &mut Vec<Reply>) -> Poll<Result<(), Error>> {

@@ -33,8 +33,8 @@ pub use options::{
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
 pub use publisher::{
-    FastStreamFormat, FastStreamMessage, FastStreamPublisher, PrefectPublisher, PrefectPublisherBuilder, PublishError,
-    Publisher, PublisherBuilder, Receipt, Unconfirmed,
+    FastStreamFormat, FastStreamMessage, FastStreamPublisher, PartitionedPublisher, PrefectPublisher,
+    PrefectPublisherBuilder, PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed,
 };
 pub use reader::SocketReader;
 pub use recovery::{NodeDoubt, Recovery};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{BackoffPolicy, Entry, EntryId, StreamKey, TooLarge};
+use stream_core::{BackoffPolicy, Entry, EntryId, Partitions, StreamKey, TooLarge};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -15,12 +15,15 @@ use crate::{Client, Error, ErrorKind};
 
 mod faststream;
 mod form;
+mod joint;
+mod partitioned;
 mod prefect;
 mod queue;
 mod run;
 
 pub use faststream::{FastStreamFormat, FastStreamMessage, FastStreamPublisher};
 use form::Marker;
+pub use partitioned::PartitionedPublisher;
 pub use prefect::{PrefectPublisher, PrefectPublisherBuilder};
 use run::{Settings, Shared};
 
@@ -29,13 +32,14 @@ use run::{Settings, Shared};
 /// Entries go out in batches. What is published while nothing is on its way goes at once; what is published meanwhile makes
 /// up the next batch, which follows when it is complete or the ones before it have arrived. At most four batches are on
 /// their way at a time, in a cluster and over a connector of one's own one. Entries keep the order in which they were
-/// accepted, except that one the server refused for a while (no memory, loading) is written again after those that it took
-/// meanwhile.
+/// accepted, except that one the server refused for a while (no memory, loading, too few replicas, a replica itself) is
+/// written again after those that it took meanwhile.
 ///
 /// **Duplicates.** When a connection fails, nobody knows which of the entries on their way were written, so all of them are
 /// written again, in order. Redis 8.6 and later recognise that ([`idempotent`](PublisherBuilder::idempotent)), within 100 s
 /// and as long as nobody changed the stream's settings for it; on other servers, as many entries as there are in four batches
-/// may be there twice. Consumers must be ready for that anyway.
+/// may be there once more after each such failure. What is left unsent when a connection is given up is never sent, but a
+/// proxy in between may deliver later what it has taken. Consumers must be ready for that anyway.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,6 +67,7 @@ impl Publisher {
         PublisherBuilder {
             client: client.clone(),
             stream: None,
+            partitions: None,
             trim: None,
             batch: 100,
             linger: Duration::ZERO,
@@ -187,6 +192,10 @@ pub enum PublishError {
     /// The server refused the entry, or lets us in no more, and trying again changes nothing.
     #[error("the entry was not published")]
     Failed(#[source] Arc<Error>),
+    /// As [`Failed`](Self::Failed), but the entry was on its way once and the connection failed then: nobody knows whether it
+    /// arrived. Publishing it again may duplicate it.
+    #[error("the entry cannot be published any more, and nobody knows whether it was before")]
+    InDoubt(#[source] Arc<Error>),
     /// The message cannot be written in the format that was asked for.
     #[error("the message cannot be encoded: {0}")]
     Encoding(&'static str),
@@ -196,6 +205,12 @@ pub enum PublishError {
     /// The publisher was closed before the entry was confirmed.
     #[error("the publisher was closed before the entry was confirmed")]
     Closed,
+}
+
+impl PublishError {
+    fn failed(error: Arc<Error>, maybe_written: bool) -> Self {
+        if maybe_written { Self::InDoubt(error) } else { Self::Failed(error) }
+    }
 }
 
 /// An entry that a closed publisher hands back.
@@ -214,6 +229,7 @@ pub struct Unconfirmed {
 pub struct PublisherBuilder {
     client: Client,
     stream: Option<Vec<u8>>,
+    partitions: Option<Partitions>,
     trim: Option<Trim>,
     batch: usize,
     linger: Duration,
@@ -223,7 +239,8 @@ pub struct PublisherBuilder {
 }
 
 impl PublisherBuilder {
-    /// The stream to append to; it is created where it does not exist. Required.
+    /// The stream to append to; it is created where it does not exist. Required, unless there are
+    /// [`partitions`](Self::partitions).
     pub fn stream(mut self, key: impl AsRef<[u8]>) -> Self {
         self.stream = Some(key.as_ref().to_vec());
         self
@@ -283,12 +300,15 @@ impl PublisherBuilder {
     /// # Errors
     /// [`ErrorKind::Config`] when the stream is missing or a value is out of its range.
     pub fn check(&self) -> Result<(), Error> {
-        self.key().map(drop)
+        if self.partitions.is_some() { self.check_partitions() } else { self.key().map(drop) }
     }
 
     /// The stream, when everything else is in its range as well.
     fn key(&self) -> Result<StreamKey, Error> {
         let config = |message: &str| Err(Error::new(ErrorKind::Config, message));
+        if self.partitions.is_some() {
+            return config("a publisher for partitions is started with `.build_partitioned()`");
+        }
         let Some(Ok(key)) = self.stream.as_ref().map(StreamKey::new) else {
             return config("a publisher needs the key of a stream, of at least one byte");
         };

@@ -1,19 +1,14 @@
 //! `cargo xtask demo`: the library on a real server, with everything going wrong that it promises to survive, and a proof
 //! from what was written down meanwhile that nothing was lost.
 //!
-//! `plan` says what is published and `publish` does it; `worker` is the service under test, as processes that `fleet`
-//! starts and ends; `scenario` lets things go wrong; `journal` is what handlers write and `history` what is made of it;
-//! `check` is the judge; `server` asks the server, past the library.
+//! `plan` says what is published and `publish` does it; `worker` is the service under test, as processes of a fleet;
+//! `scenario` lets things go wrong; `check` puts together what the judge of histories has to know.
 
 mod check;
-mod fleet;
-mod history;
-mod journal;
 mod plan;
 mod progress;
 mod publish;
 mod scenario;
-mod server;
 mod table;
 mod worker;
 
@@ -22,20 +17,24 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use clap::Args;
+use stream_testkit::history::Verdict;
 use stream_testkit::matrix::Surroundings;
 use stream_testkit::{AppendFsync, RealServer, ServerBinary, ServerOptions};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::check::{Verdict, check};
-use self::fleet::Fleet;
+use self::check::{busiest_second, check};
 use self::plan::Plan;
 use self::scenario::Scenario;
-use self::server::Asked;
 use self::table::{Outcome, shown};
 pub(crate) use self::worker::DemoWorker;
+use self::worker::NAMES;
 use crate::Failure;
+use crate::asked::Asked;
+use crate::fleet::Fleet;
 
+/// So many examples of what does not hold.
+const EXAMPLES: usize = 5;
 const DEFAULT_MESSAGES: u64 = 100_000;
 /// More would be a test of the machine's memory: the proof holds all of them.
 const MOST_MESSAGES: u64 = 10_000_000;
@@ -123,21 +122,22 @@ impl Demo {
         let version = server.version().to_string();
         eprintln!("server: {} {version} ({}), append-only file on", binary.name(), binary.location());
         eprintln!("publishing {}", plan.summary());
-        let asked = Asked::new(server.address());
+        let asked = Asked::new(server.address(), NAMES);
         let plan = Arc::new(plan);
-        let mut fleet = Fleet::new(folder, server.url(), plan.is_input());
-        let took = Scenario::new(&mut server, asked.clone(), Arc::clone(&plan), &mut fleet).run().await;
+        let mut fleet = Fleet::new(folder);
+        let worker = worker::arguments(&server.url(), plan.is_input());
+        let took = Scenario::new(&mut server, asked.clone(), Arc::clone(&plan), &mut fleet, worker).run().await;
         if self.keep || took.is_err() {
             keep_server_files(&server, folder);
         }
         let took = took?;
         let found = asked.all().await?;
-        let verdict = check(&plan, &fleet.history, &found);
+        let verdict = check(&plan, &mut fleet.history, &found);
         if !verdict.holds() {
             keep_server_files(&server, folder);
         }
-        let busiest = fleet.history.busiest_second();
-        let outcome = Outcome::new(&verdict, took, busiest, binary.name().to_owned(), version);
+        let busiest = busiest_second(&fleet.history);
+        let outcome = Outcome::new(&verdict, &plan, took, busiest, binary.name().to_owned(), version);
         Ok((verdict, outcome))
     }
 
@@ -148,7 +148,7 @@ impl Demo {
         }
         let (verdict, outcome) = result?;
         print!("{}", shown(&verdict, &outcome));
-        for complaint in &verdict.complaints {
+        for complaint in verdict.complaints(EXAMPLES) {
             println!("NOT OK: {complaint}");
         }
         if self.json {

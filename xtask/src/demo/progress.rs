@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::server::State;
+use crate::asked::State;
 
 /// Between two lines where there is no terminal.
 const EVERY: Duration = Duration::from_secs(2);
@@ -82,7 +82,15 @@ mod tests {
     #[test]
     fn a_lag_that_is_not_known_is_not_0() {
         let id = EntryId::new(1, 0);
-        let state = State { pending: 3, lag: None, last_delivered: id, last_published: id, dead_letters: 2 };
+        let state = State {
+            pending: 3,
+            oldest_pending: None,
+            lag: None,
+            last_delivered: id,
+            last_published: id,
+            first: None,
+            dead_letters: 2,
+        };
         assert_eq!(message(9, 4, Some(state)), "published 9, handled 4, pending 3, lag unknown, dead letters 2");
         let state = State { lag: Some(0), ..state };
         assert_eq!(message(9, 4, Some(state)), "published 9, handled 4, pending 3, lag 0, dead letters 2");

@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::plan::{Kind, Plan};
-use super::server::{Asked, entry_of};
 use super::worker::{ACT_FIELD, NUMBER_FIELD, STREAM};
 use crate::Failure;
+use crate::asked::{Asked, entry_of};
 
 /// Orders on the way at a time.
 const BATCH: u64 = 500;

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stream_testkit::RealServer;
+use stream_testkit::history::{Cause, Ending, What};
 use tokio::task::JoinHandle;
 
-use super::fleet::Fleet;
-use super::journal::now;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::publish::{Published, publish};
-use super::server::{Asked, State};
 use crate::Failure;
+use crate::asked::{Asked, State};
+use crate::fleet::Fleet;
+use crate::fleet::journal::now;
 
 const WORKERS: usize = 3;
 /// Between two looks at the workers.
@@ -47,15 +48,22 @@ pub(crate) struct Scenario<'a> {
     asked: Asked,
     plan: Arc<Plan>,
     fleet: &'a mut Fleet,
+    worker: Vec<String>,
     progress: Progress,
     expected: u64,
     done: usize,
 }
 
 impl<'a> Scenario<'a> {
-    pub(crate) fn new(server: &'a mut RealServer, asked: Asked, plan: Arc<Plan>, fleet: &'a mut Fleet) -> Self {
+    pub(crate) fn new(
+        server: &'a mut RealServer,
+        asked: Asked,
+        plan: Arc<Plan>,
+        fleet: &'a mut Fleet,
+        worker: Vec<String>,
+    ) -> Self {
         let expected = plan.orders().filter(|(_, kind)| !kind.is_dead()).count() as u64;
-        Self { server, asked, plan, fleet, progress: Progress::new(expected), expected, done: 0 }
+        Self { server, asked, plan, fleet, worker, progress: Progress::new(expected), expected, done: 0 }
     }
 
     /// Publishes and consumes everything, and stops the workers. Returns how long it took from the first order until
@@ -72,7 +80,7 @@ impl<'a> Scenario<'a> {
         })));
         let began = Instant::now();
         for _ in 0..WORKERS {
-            self.fleet.start()?;
+            self.fleet.start(&self.worker)?;
         }
         let took = self.until_settled(&published, &mut publisher, began).await?;
         self.stop_all().await?;
@@ -91,18 +99,18 @@ impl<'a> Scenario<'a> {
         let mut settled = 0;
         let mut mark: Option<(Mark, Instant)> = None;
         loop {
-            for number in self.fleet.look()? {
-                let next = self.fleet.start()?;
+            for number in self.aborted()? {
+                let next = self.fleet.start(&self.worker)?;
                 self.progress.say(&format!("worker {number} was aborted by an order; worker {next} takes its place"));
             }
             publisher.check().await?;
-            let handled = self.fleet.history.handled();
+            let handled = self.fleet.handled();
             published.allow(handled + AHEAD.max(self.plan.len() / 3));
             if asked_at.is_none_or(|at| at.elapsed() >= ASK) {
                 state = self.asked.state().await;
                 asked_at = Some(Instant::now());
                 self.progress.show(published.confirmed(), handled, state);
-                let is_settled = publisher.is_done() && state.is_some_and(is_settled);
+                let is_settled = publisher.is_done() && state.is_some_and(|state| state.is_settled());
                 settled = if is_settled { settled + 1 } else { 0 };
                 if settled >= 2 && self.done == EVENTS.len() {
                     return Ok(began.elapsed());
@@ -110,7 +118,7 @@ impl<'a> Scenario<'a> {
             }
             let now = Mark {
                 published: published.confirmed(),
-                runs: self.fleet.history.runs.len(),
+                runs: self.fleet.starts(),
                 state: state.map(|state| (state.pending, state.dead_letters)),
             };
             match &mark {
@@ -131,20 +139,25 @@ impl<'a> Scenario<'a> {
         }
     }
 
+    fn aborted(&mut self) -> Result<Vec<u32>, Failure> {
+        let ended = self.fleet.look()?;
+        Ok(ended.into_iter().filter(|(_, how)| *how == Ending::Aborted).map(|(number, _)| number).collect())
+    }
+
     /// Lets an event happen, if this is the moment for it.
     async fn happen(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::KillWorker => {
                 let Some(victim) = self.fleet.working().next() else { return Ok(()) };
                 let cut = self.fleet.kill(victim)?;
-                let next = self.fleet.start()?;
+                let next = self.fleet.start(&self.worker)?;
                 let what = format!("worker {victim} was killed in {cut} handler runs; worker {next} takes its place");
                 self.progress.say(&what);
             }
             Event::StopWorker => {
                 let Some(stopped) = self.fleet.working().next() else { return Ok(()) };
                 self.fleet.stop(stopped)?;
-                let next = self.fleet.start()?;
+                let next = self.fleet.start(&self.worker)?;
                 self.progress.say(&format!("worker {stopped} was asked to stop; worker {next} takes its place"));
             }
             // A worker that stops while there is no server could give nothing back.
@@ -154,8 +167,9 @@ impl<'a> Scenario<'a> {
                 self.server.kill9().await?;
                 self.server.restart().await?;
                 let up = now();
-                self.fleet.history.outages.push((down, up));
-                let took = Duration::from_nanos(up - down);
+                let outage = What::Silence { process: None, cause: Cause::Server, since: down };
+                self.fleet.history.add(up, outage);
+                let took = Duration::from_micros(up - down);
                 self.progress.say(&format!("the server was killed and is back after {:.2} s", took.as_secs_f64()));
             }
         }
@@ -181,16 +195,11 @@ impl<'a> Scenario<'a> {
              workers logged last:\n{}",
             mark.published,
             self.plan.len(),
-            self.fleet.history.handled(),
+            self.fleet.handled(),
             self.expected,
             self.fleet.last_words()
         )
     }
-}
-
-/// Nothing is left to deliver, and nothing to finish: what waits for another attempt is pending.
-fn is_settled(state: State) -> bool {
-    state.pending == 0 && state.last_delivered == state.last_published
 }
 
 /// The publisher's task, which ends with this value.

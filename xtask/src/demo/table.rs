@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use stream_testkit::history::{Rule, Verdict};
 
-use super::check::Verdict;
+use super::plan::Plan;
 use super::worker::MAX_ATTEMPTS;
 use crate::table::table;
 
@@ -42,28 +43,37 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(verdict: &Verdict, took: Duration, busiest: u64, server: String, version: String) -> Self {
+    pub(crate) fn new(
+        verdict: &Verdict,
+        plan: &Plan,
+        took: Duration,
+        busiest: u64,
+        server: String,
+        version: String,
+    ) -> Self {
+        let (counts, count) = (&verdict.counts, |rule| verdict.count(rule));
+        let dead = plan.orders().filter(|(_, kind)| kind.is_dead()).count() as u64;
         let seconds = (took.as_secs_f64() * 1_000.0).round() / 1_000.0;
-        let per_second = (verdict.handled + verdict.dead_lettered) as f64 / seconds.max(0.001);
+        let per_second = (counts.handled + counts.dead_lettered) as f64 / seconds.max(0.001);
         Self {
             ok: verdict.holds(),
-            published: verdict.published,
-            handled: verdict.handled,
-            expected_handled: verdict.expected_handled,
-            lost: verdict.lost,
-            doubled: verdict.doubled,
-            overlapping: verdict.overlapping,
-            redelivered: verdict.redelivered,
-            handled_again: verdict.handled_again,
-            burned_by_crashes: verdict.burned_by_crashes,
-            dead_lettered: verdict.dead_lettered,
-            expected_dead_lettered: verdict.expected_dead_lettered,
-            innocent_dead_lettered: verdict.innocent,
-            bad_provenance: verdict.bad_provenance,
-            bad_attempts: verdict.bad_attempts,
-            max_attempt: verdict.max_attempt,
-            repeated_alone: verdict.repeated_alone,
-            pending: verdict.pending,
+            published: counts.published,
+            handled: counts.handled,
+            expected_handled: plan.len() - dead,
+            lost: count(Rule::Lost),
+            doubled: count(Rule::Doubled),
+            overlapping: count(Rule::Overlapping),
+            redelivered: counts.redelivered,
+            handled_again: counts.handled_again,
+            burned_by_crashes: counts.burned,
+            dead_lettered: counts.dead_lettered,
+            expected_dead_lettered: dead,
+            innocent_dead_lettered: count(Rule::Innocent),
+            bad_provenance: count(Rule::Provenance),
+            bad_attempts: count(Rule::Attempts),
+            max_attempt: counts.max_attempt,
+            repeated_alone: counts.repeated_alone,
+            pending: count(Rule::Pending),
             seconds,
             per_second: (per_second * 10.0).round() / 10.0,
             busiest_second: busiest,
@@ -82,25 +92,26 @@ pub(crate) fn shown(verdict: &Verdict, outcome: &Outcome) -> String {
     let mut exactly = |what: &str, found: u64, expected: u64| {
         row(what, found.to_string(), expected.to_string(), found == expected);
     };
-    exactly("handled", verdict.handled, verdict.expected_handled);
-    exactly("lost", verdict.lost, 0);
-    exactly("published twice", verdict.doubled, 0);
-    exactly("dead letters", verdict.dead_lettered, verdict.expected_dead_lettered);
-    exactly("  missing", verdict.missing_letters, 0);
-    exactly("  of innocent orders", verdict.innocent, 0);
-    exactly("  with wrong provenance", verdict.bad_provenance, 0);
-    exactly("overlapping runs", verdict.overlapping, 0);
-    exactly("wrong attempts", verdict.bad_attempts, 0);
-    exactly("records that do not fit", verdict.broken, 0);
-    exactly("still pending", verdict.pending, 0);
+    exactly("handled", outcome.handled, outcome.expected_handled);
+    exactly("lost", outcome.lost, 0);
+    exactly("published twice", outcome.doubled, 0);
+    exactly("dead letters", outcome.dead_lettered, outcome.expected_dead_lettered);
+    exactly("  missing", verdict.count(Rule::LetterMissing), 0);
+    exactly("  of innocent orders", outcome.innocent_dead_lettered, 0);
+    exactly("  with wrong provenance", outcome.bad_provenance, 0);
+    exactly("overlapping runs", outcome.overlapping, 0);
+    exactly("wrong attempts", outcome.bad_attempts, 0);
+    exactly("handled again without a reason", verdict.count(Rule::HandledAgain), 0);
+    exactly("records that do not fit", verdict.count(Rule::Journal), 0);
+    exactly("still pending", outcome.pending, 0);
     let most = format!("at most {MAX_ATTEMPTS}");
-    row("highest attempt", verdict.max_attempt.to_string(), most, verdict.max_attempt <= MAX_ATTEMPTS);
+    row("highest attempt", outcome.max_attempt.to_string(), most, outcome.max_attempt <= MAX_ATTEMPTS);
     let mut info = |what: &str, found: String| rows.push([what.to_owned(), found, String::new(), String::new()]);
-    info("published", verdict.published.to_string());
-    info("redelivered after crashes", verdict.redelivered.to_string());
-    info("  handled again", verdict.handled_again.to_string());
-    info("attempts burned by crashes", verdict.burned_by_crashes.to_string());
-    info("last attempts repeated alone", verdict.repeated_alone.to_string());
+    info("published", outcome.published.to_string());
+    info("redelivered after crashes", outcome.redelivered.to_string());
+    info("  handled again", outcome.handled_again.to_string());
+    info("attempts burned by crashes", outcome.burned_by_crashes.to_string());
+    info("last attempts repeated alone", outcome.repeated_alone.to_string());
     info("seconds", format!("{:.1}", outcome.seconds));
     info("orders a second", format!("{:.0}", outcome.per_second));
     info("  in the busiest one", outcome.busiest_second.to_string());

@@ -3,22 +3,25 @@
 //! Only the journal, and the orders that ask for trouble, tell it from a service of a user. It ends by itself when the
 //! process that started it is gone.
 
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
+use stream_testkit::history::{Returned, What};
 use streamkeeper::{Client, Consumer, Context, Entry, Json, RetryPolicy, Shutdown, StartFrom};
 
-use super::journal::{Start, Writer};
 use super::plan::Kind;
 use crate::Failure;
+use crate::asked::Names;
+use crate::fleet::begin_worker;
+use crate::fleet::journal::Journal;
 
 pub(crate) const STREAM: &str = "demo:orders";
 pub(crate) const GROUP: &str = "billing";
 pub(crate) const DEAD_LETTERS: &str = "demo:orders:dead";
+pub(crate) const NAMES: Names = Names { stream: STREAM, group: GROUP, dead_letters: DEAD_LETTERS };
 /// The fields of an entry, beside the payload in `data`.
 pub(crate) const NUMBER_FIELD: &str = "number";
 pub(crate) const ACT_FIELD: &str = "act";
@@ -52,13 +55,16 @@ pub(crate) struct Order {
     cents: u64,
 }
 
+/// How a worker is started, but for its number and journal.
+pub(crate) fn arguments(url: &str, any_json: bool) -> Vec<String> {
+    let mut arguments = ["demo-worker", "--url", url].map(str::to_owned).to_vec();
+    arguments.extend(any_json.then(|| "--any-json".to_owned()));
+    arguments
+}
+
 impl DemoWorker {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        // An aborting process would leave a core file each time.
-        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-        let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_max_level(LEVEL).init();
-        end_with_parent();
+        begin_worker();
         tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(self.consume())
     }
 
@@ -76,10 +82,10 @@ impl DemoWorker {
             .block(Duration::from_secs(1))
             .grace(Duration::from_secs(10))
             .build()?;
-        let journal = Writer::create(&self.journal, self.number, &consumer.name().to_string())
+        let journal = Journal::create(&self.journal, self.number, &consumer.name().to_string())
             .map_err(|error| format!("cannot write the journal {}: {error}", self.journal.display()))?;
         let shutdown = Shutdown::on_signals()?;
-        let desk = Arc::new(Desk { journal });
+        let desk = Arc::new(Desk { journal, process: self.number });
         let report = if self.any_json {
             let handler =
                 move |Json(_): Json<serde_json::Value>, entry: Entry, cx: Context| Arc::clone(&desk).bill(entry, cx);
@@ -94,44 +100,27 @@ impl DemoWorker {
     }
 }
 
-const LEVEL: tracing_subscriber::filter::LevelFilter = tracing_subscriber::filter::LevelFilter::WARN;
-
 /// Where orders are billed.
 struct Desk {
-    journal: Writer,
+    journal: Journal,
+    process: u32,
 }
 
 impl Desk {
     async fn bill(self: Arc<Self>, entry: Entry, cx: Context) -> Result<(), &'static str> {
         let number = entry.get(NUMBER_FIELD).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let what = Start { entry: cx.id(), order: number.unwrap_or(0), attempt: cx.attempt() };
-        or_die(self.journal.started(what));
+        let (process, number, id, attempt) = (self.process, number.unwrap_or(0), cx.id(), cx.attempt());
+        self.journal.write(What::Started { process, entry: id, number, attempt });
         // The work: a call to somewhere that takes its time.
-        tokio::time::sleep(Duration::from_millis(1 + what.order % 3)).await;
+        tokio::time::sleep(Duration::from_millis(1 + number % 3)).await;
         let result = match Kind::of_act(entry.get(ACT_FIELD)) {
-            Kind::FailsTwice if what.attempt < 3 => Err("the bank does not answer"),
+            Kind::FailsTwice if attempt < 3 => Err("the bank does not answer"),
             Kind::Poison => Err("no such customer"),
             Kind::Abort => std::process::abort(),
             _ => Ok(()),
         };
-        or_die(self.journal.ended(what, result.is_ok()));
+        let returned = if result.is_ok() { Returned::Done } else { Returned::Failed };
+        self.journal.write(What::Finished { process, entry: id, attempt, result: returned });
         result
     }
-}
-
-/// Without a journal nothing can be proven, so a worker that cannot write it must not go on.
-fn or_die(written: std::io::Result<()>) {
-    if let Err(error) = written {
-        eprintln!("cannot write the journal: {error}");
-        std::process::exit(2);
-    }
-}
-
-/// Nobody else would end this process if the one that started it were killed.
-fn end_with_parent() {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        eprintln!("the process that started this one is gone");
-        std::process::exit(3);
-    });
 }

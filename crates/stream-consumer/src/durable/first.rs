@@ -1,9 +1,10 @@
 //! The mode that acknowledges before the handler: an entry starts once the server has confirmed, and not if somebody else
 //! owns it by then.
 //!
-//! The first command is a plain `XACK`, while the lease is certain. One that got no answer may have been carried out, and
-//! may be repeated only after others could take the entries over. So what is still ours is then acknowledged with a check of
-//! the owner; what somebody else owns is lost; and what is pending nowhere was acknowledged by ourselves before.
+//! The first command is a plain `XACK`, while the leases are certain. One that got no answer may have been carried out, and
+//! is repeated when others may have taken the entries over; so may be what waited here for too long, or in a process that
+//! was frozen. So what is still ours is then acknowledged with a check of the owner; what somebody else owns is lost; and
+//! what is pending nowhere was acknowledged by ourselves before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use stream_redis::{Error, ErrorKind, Recovery};
 
 use super::flight::Landed;
 use super::held::Ready;
-use super::stream::Stream;
+use super::stream::{Stream, now};
 use super::worker::Worker;
 use crate::work::Work;
 
@@ -47,7 +48,7 @@ impl<W: Work> Worker<W> {
 
     /// The server has confirmed.
     pub(crate) fn acknowledged_first(&mut self, entries: Vec<Ready>, lost: Vec<Ready>) {
-        let now = super::stream::now();
+        let now = now();
         {
             let mut book = self.stream.book();
             for ready in &entries {
@@ -70,13 +71,27 @@ impl<W: Work> Worker<W> {
 async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = entries.iter().map(|ready| ready.delivery.id()).collect();
     ids.sort_unstable();
+    let oldest = entries.iter().map(|ready| ready.since).min().unwrap_or_else(now);
+    let until = oldest + stream.config.lease.trusted();
     let (mut tries, mut denied) = (0, false);
+    // Whether the server may have carried out what got no answer.
+    let mut sent = false;
     loop {
-        let answer = if tries == 0 {
-            let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids: ids.clone() };
-            stream.link.run(&command).await.map(|_| Vec::new())
-        } else {
-            again(stream, &ids).await
+        let answer = match stream.link.reach().await {
+            Err(error) => Err(error),
+            Ok(()) if !sent && now() < until => {
+                let (key, group) = (stream.owner.key.clone(), stream.owner.group.clone());
+                let command = XAck { key, group, ids: ids.clone() };
+                match stream.link.run_until(&command, until).await {
+                    Ok(Some(_)) => Ok(Vec::new()),
+                    Ok(None) => continue,
+                    Err(error) => {
+                        sent = error.server().is_none();
+                        Err(error)
+                    }
+                }
+            }
+            Ok(()) => with_a_look(stream, &ids, std::mem::replace(&mut sent, true)).await,
         };
         match answer {
             Ok(lost) => return lost,
@@ -100,12 +115,13 @@ async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
     }
 }
 
-/// Acknowledges what is still ours; returns what somebody else owns.
-async fn again(stream: &Stream, ids: &[EntryId]) -> Result<Vec<EntryId>, Error> {
+/// Acknowledges what is still ours; returns what is somebody else's. What is pending nowhere was acknowledged by ourselves if
+/// that was `sent` before, and else by whoever has taken it over.
+async fn with_a_look(stream: &Stream, ids: &[EntryId], sent: bool) -> Result<Vec<EntryId>, Error> {
     let mut lost = Vec::new();
     for chunk in ids.chunks(CHUNK) {
         let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease(), false).await?;
-        lost.extend(owned_by_others(stream, &others).await?);
+        lost.extend(if sent { owned_by_others(stream, &others).await? } else { others });
     }
     Ok(lost)
 }

@@ -16,7 +16,7 @@ use crate::error::RunError;
 use crate::link::Links;
 use crate::pulse::Pulse;
 use crate::shutdown::Shutdown;
-use crate::tasks::{Loops, PULSE};
+use crate::tasks::{Loops, PULSE, gated};
 use crate::work::Work;
 
 impl DurableConsumer {
@@ -42,7 +42,7 @@ impl DurableConsumer {
             let worker = Worker::new(&stream, Arc::clone(&work), fleet.clone(), receive);
             let end = end.child_token();
             if config.acknowledge != Acknowledge::NoAck {
-                tokio::spawn(steward::run(Arc::clone(&stream), send, end.clone()));
+                tokio::spawn(gated(steward::run(Arc::clone(&stream), send, end.clone())));
             }
             loops.spawn(&Arc::clone(&stream.source), stream, async move {
                 let _end = end.drop_guard();

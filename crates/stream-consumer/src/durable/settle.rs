@@ -4,11 +4,11 @@
 //! is not certain any more is sent with a check of the owner; one whose lease was lost is withheld.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
-use stream_redis::Error;
 use stream_redis::command::XAck;
+use stream_redis::{Error, ErrorKind};
 
 use super::flight::Landed;
 use super::held::{Burial, Recount, Wake};
@@ -18,6 +18,7 @@ use super::stream::now;
 use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
+use crate::pace::wall_ms;
 use crate::work::{Outcomes, Work, too_few};
 
 /// How long an acknowledgement may wait for others while handlers run.
@@ -138,7 +139,7 @@ impl<W: Work> Worker<W> {
             group: self.stream.owner.group.clone(),
             consumer: source.consumer.clone(),
             reason,
-            dead_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+            dead_at_ms: wall_ms(),
             redriven: 0,
         };
         self.bury(Burial { slot, letter, tries: 0 });
@@ -149,6 +150,7 @@ impl<W: Work> Worker<W> {
         let stream = Arc::clone(&self.stream);
         // That it is not pending any more once it is written is no loss.
         stream.book().ledger.set_stage(burial.slot, Stage::Settling);
+        self.is_over_alone(burial.slot);
         self.send(Box::pin(async move {
             let target = stream.config.dead_letter_of(&stream.owner.key);
             let (layout, bound) = (stream.config.dead_letter_layout, stream.config.dead_letter_max);
@@ -228,10 +230,13 @@ impl<W: Work> Worker<W> {
         }
         self.acks.push((slot, id));
         self.acks_settling += 1;
-        if let Some(alone) = self.alone.as_mut().filter(|alone| alone.slot == slot) {
-            alone.handled = Some(now());
-            self.flush = true;
-        }
+        self.flush |= self.is_over_alone(slot);
+    }
+
+    /// Notes that the handler of the suspect that runs alone has ended. Returns whether it was that.
+    fn is_over_alone(&mut self, slot: Slot) -> bool {
+        let alone = self.alone.as_mut().filter(|alone| alone.slot == slot);
+        alone.map(|alone| alone.handled.get_or_insert_with(now)).is_some()
     }
 
     /// Writes the acknowledgements that have come together, if it is time to.
@@ -264,10 +269,14 @@ impl<W: Work> Worker<W> {
         let before = acks.len();
         let mut unsure = Vec::new();
         let mut certain = acks;
+        let mut oldest = now;
         {
             let mut book = self.stream.book();
             certain.retain(|&(slot, id)| match book.ledger.settling(slot) {
-                Lease::Held(at) if certainty.covers(at, now) && !delete => true,
+                Lease::Held(at) if certainty.covers(at, now) && !delete => {
+                    oldest = oldest.min(at);
+                    true
+                }
                 Lease::Held(_) => {
                     unsure.push((slot, id));
                     false
@@ -290,10 +299,12 @@ impl<W: Work> Worker<W> {
             self.acks_in_flight += 1;
             count(&self.stream.counters.ack_commands, 1);
             let stream = Arc::clone(&self.stream);
+            let until = oldest + stream.config.lease.trusted();
             self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
-                let result = stream.link.run(&command).await;
+                let late = || Error::new(ErrorKind::Timeout, "the leases were not certain any more when it was sent");
+                let result = stream.link.run_until(&command, until).await.and_then(|sent| sent.ok_or_else(late));
                 Landed::Acknowledged { entries: certain, result }
             }));
         }

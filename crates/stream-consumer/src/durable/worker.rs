@@ -390,10 +390,12 @@ impl<W: Work> Worker<W> {
             let due = since + super::settle::LINGER;
             self.acks_not_before.map_or(due, |not_before| due.max(not_before))
         });
+        let lease = self.stream.config.lease;
         let wake = self.waiting.peek().map(|waiting| waiting.at);
         let held = self.jobs.running() > 0 || !self.queue.is_empty() || self.lanes.held() > 0;
         let sweep = held.then(|| self.next_sweep());
-        [linger, wake, sweep].into_iter().flatten().min()
+        let alone = self.alone.as_ref().and_then(|alone| alone.handled).map(|since| since + lease.lease());
+        [linger, wake, sweep, alone].into_iter().flatten().min()
     }
 
     /// Entries that a read has brought.

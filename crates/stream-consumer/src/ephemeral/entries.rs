@@ -14,6 +14,7 @@ use super::{EphemeralConsumer, EphemeralReport};
 use crate::delivery::Delivery;
 use crate::error::RunError;
 use crate::shutdown::Shutdown;
+use crate::tasks::gated;
 use crate::work::{Begun, Outcomes, Work};
 
 /// A stream of entries; made by [`EphemeralConsumer::entries`]. It ends when the consumer has stopped.
@@ -105,7 +106,7 @@ impl EphemeralConsumer {
         let (send, entries) = mpsc::channel(1);
         let shutdown = Shutdown::new();
         let turned = shutdown.clone();
-        let run = tokio::spawn(async move { self.run_work(&turned, Arc::new(Give { send })).await });
+        let run = tokio::spawn(gated(async move { self.run_work(&turned, Arc::new(Give { send })).await }));
         Entries { entries, shutdown, run: Some(run) }
     }
 }

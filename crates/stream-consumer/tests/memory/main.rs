@@ -3,6 +3,7 @@
 mod acknowledging;
 mod blocking;
 mod modes;
+mod nodes;
 mod owning;
 mod panicking;
 mod stopping;

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use stream_core::EntryId;
@@ -109,7 +109,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket<S> {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.out.len() {
             match Pin::new(&mut self.stream).poll_write(cx, &self.out[self.written..])? {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.forget_written();
+                    return Poll::Pending;
+                }
                 Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(more) => self.written += more,
             }
@@ -130,6 +133,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket<S> {
         Poll::Ready(Ok(()))
     }
 
+    /// Gives back the memory of what was written, also when there is always more to write.
+    fn forget_written(&mut self) {
+        if self.written >= self.out.len() / 2 {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Whether the peer has gone while nothing was asked of it, as servers with an idle limit do.
+    pub(super) fn is_over(&mut self) -> bool {
+        let mut none = Vec::new();
+        self.owed == 0 && self.poll_read(&mut Context::from_waker(Waker::noop()), &mut none).is_ready()
+    }
+
     /// Reads until the stream has no more for now, or as much as fits was looked at.
     fn poll_read(&mut self, cx: &mut Context<'_>, replies: &mut Vec<Reply>) -> Poll<Result<(), Error>> {
         loop {
@@ -147,7 +164,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket<S> {
             self.end += more;
             self.progress = Instant::now();
             self.take(replies)?;
-            if self.owed == 0 || (filled && !replies.is_empty()) {
+            if (self.owed == 0 && !replies.is_empty()) || (filled && !replies.is_empty()) {
                 return Poll::Ready(Ok(()));
             }
         }

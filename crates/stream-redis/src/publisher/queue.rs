@@ -60,8 +60,10 @@ pub(super) struct Settled<W> {
     pub(super) told: Vec<(W, Result<EntryId, PublishError>)>,
     /// Whether a batch has landed as a whole.
     pub(super) landed: bool,
-    /// Whether the script was loaded.
+    /// Whether the script was loaded,
     pub(super) loaded: bool,
+    /// and whether the server does not know it.
+    pub(super) forgotten: bool,
 }
 
 impl<W> Queue<W> {
@@ -151,7 +153,8 @@ impl<W> Queue<W> {
         replies: impl ExactSizeIterator<Item = Reply>,
         again: &mut Option<Error>,
     ) -> Settled<W> {
-        let mut settled = Settled { told: Vec::with_capacity(replies.len()), landed: false, loaded: false };
+        let mut settled =
+            Settled { told: Vec::with_capacity(replies.len()), landed: false, loaded: false, forgotten: false };
         for reply in replies {
             let Some(batch) = self.batches.front_mut() else { break };
             if std::mem::take(&mut batch.loads) {
@@ -170,8 +173,10 @@ impl<W> Queue<W> {
                 match judge(&accepted, reply, batch.unscripted.as_ref(), key) {
                     Judged::Told(told) => settled.told.push((accepted.waiter, told)),
                     Judged::Again(error) => {
+                        settled.forgotten |= error.kind() == ErrorKind::NoScript;
                         // The one that asks for more goes first: a new connection also covers a wait.
-                        if again.as_ref().is_none_or(|again| again.recovery() != Recovery::Reconnect) {
+                        let reconnect = |error: &Error| error.recovery() == Recovery::Reconnect;
+                        if again.as_ref().is_none_or(|again| !reconnect(again) && reconnect(&error)) {
                             *again = Some(error);
                         }
                         self.refused.push_back(accepted);
@@ -238,7 +243,7 @@ fn judge<W>(accepted: &Accepted<W>, reply: Reply, unscripted: Option<&ServerErro
     if later || (once && error.kind() == ErrorKind::NoScript) {
         return Judged::Again(error);
     }
-    Judged::Told(Err(PublishError::Failed(Arc::new(error))))
+    Judged::Told(Err(PublishError::failed(Arc::new(error), accepted.maybe_written)))
 }
 
 /// An error of the script, or why the server does not have it.

@@ -130,14 +130,15 @@ impl Shared {
         tracing::error!(%error, entries = left.len(), "entries cannot be published");
         let error = Arc::new(error);
         self.room.add_permits(left.len());
-        for (sender, _) in left {
-            let _ = sender.send(Err(PublishError::Failed(error.clone())));
+        for (sender, unconfirmed) in left {
+            let _ = sender.send(Err(PublishError::failed(error.clone(), unconfirmed.maybe_written)));
         }
     }
 
     fn settled(&self) {
-        let floor = self.state().queue.floor();
-        self.floor.send_replace(floor);
+        let now = self.state().queue.floor();
+        // Two tasks may come here at a time, and the later one is not to be undone by the earlier.
+        self.floor.send_if_modified(|floor| std::mem::replace(floor, now.max(*floor)) < now);
     }
 
     /// Waits until a batch is complete, has lingered, or is wanted now. Nothing is on its way meanwhile.
@@ -178,7 +179,7 @@ impl Shared {
     /// Settles what the next replies are to and tells those who wait for it. `again` is the first error for which entries
     /// stay.
     fn settle(&self, key: &StreamKey, replies: &mut Vec<Reply>, again: &mut Option<Error>) -> Landed {
-        let Settled { told, landed, loaded } = self.state().queue.settle(key, replies.drain(..), again);
+        let Settled { told, landed, loaded, forgotten } = self.state().queue.settle(key, replies.drain(..), again);
         self.room.add_permits(told.len());
         self.settled();
         let mut ok = false;
@@ -190,7 +191,7 @@ impl Shared {
                 tracing::error!(error = &error as &dyn std::error::Error, "an entry failed and nobody waits for it");
             }
         }
-        Landed { ok, batch: landed, loaded }
+        Landed { ok, batch: landed, loaded, forgotten }
     }
 
     /// No invariant spans a panic while the lock is held.
@@ -211,8 +212,10 @@ struct Landed {
     ok: bool,
     /// Whether all of a batch was answered.
     batch: bool,
-    /// Whether the script was loaded.
+    /// Whether the script was loaded,
     loaded: bool,
+    /// and whether the server does not know it.
+    forgotten: bool,
 }
 
 /// A connection, and what is known of its server.
@@ -242,6 +245,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings)
     let mut link: Option<Link> = None;
     loop {
         shared.ready(settings.batch, settings.linger).await;
+        link.take_if(|link| link.appender.is_over());
         let open = match &mut link {
             Some(link) => link,
             none => match connect(&client, &settings, &producer).await {
@@ -263,7 +267,6 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings)
         match exchange(&shared, open, &settings, &mut course, &mut again).await {
             Ok(()) => {
                 let Some(error) = again else { continue };
-                open.loaded &= error.kind() != ErrorKind::NoScript;
                 if course.doubt.recovery(&error) == Recovery::Reconnect {
                     link = None;
                 }
@@ -299,7 +302,7 @@ async fn exchange(
             () = shared.wake.notified(), if more => continue,
         }
         let landed = shared.settle(&settings.key, &mut replies, again);
-        link.loaded |= landed.loaded;
+        link.loaded = (link.loaded || landed.loaded) && !landed.forgotten;
         course.known |= landed.ok;
         if landed.batch && again.is_none() {
             course.backoff.reset();

@@ -24,7 +24,7 @@ pub(super) struct Db {
     pub(super) denied: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Object {
     Stream(Stream),
     Text(Text),
@@ -33,7 +33,7 @@ pub(super) enum Object {
 }
 
 /// A plain string.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Text {
     pub(super) value: Bytes,
     /// Milliseconds since 1970.

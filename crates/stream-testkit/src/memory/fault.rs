@@ -90,10 +90,14 @@ impl Label {
 }
 
 /// Rules of what goes wrong, in the order they were made.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Faults {
     rules: Vec<Rule>,
+    choose: Option<Choose>,
 }
+
+/// Says for every command what goes wrong with it.
+pub(super) type Choose = Box<dyn FnMut(&str) -> Option<Fault> + Send>;
 
 #[derive(Debug)]
 struct Rule {
@@ -109,11 +113,18 @@ impl Faults {
 
     pub(super) fn clear(&mut self) {
         self.rules.clear();
+        self.choose = None;
+    }
+
+    pub(super) fn choose(&mut self, choose: Choose) {
+        self.choose = Some(choose);
     }
 
     /// The first rule for the command; used up if it was for one time.
     pub(super) fn take(&mut self, label: &Label) -> Option<Fault> {
-        let index = self.rules.iter().position(|rule| label.matches(&rule.pattern))?;
+        let Some(index) = self.rules.iter().position(|rule| label.matches(&rule.pattern)) else {
+            return self.choose.as_mut().and_then(|choose| choose(&label.name));
+        };
         let rule = &self.rules[index];
         if rule.once { Some(self.rules.remove(index).fault) } else { Some(rule.fault.clone()) }
     }

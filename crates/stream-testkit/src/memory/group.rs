@@ -8,7 +8,7 @@ use stream_core::EntryId;
 use super::profile::Profile;
 use super::stream::Facts;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Group {
     pub(super) last_id: EntryId,
     /// How many entries the stream had ever got up to `last_id`, where that is known.
@@ -26,7 +26,7 @@ pub(super) struct Pending {
     pub(super) deliveries: i64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Consumer {
     /// When it last asked for something.
     pub(super) seen_at: i64,

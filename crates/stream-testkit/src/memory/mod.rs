@@ -34,4 +34,4 @@ mod wait;
 
 pub use fault::Fault;
 pub use profile::Profile;
-pub use server::MemoryServer;
+pub use server::{MemoryServer, Snapshot};

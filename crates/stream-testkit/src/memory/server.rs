@@ -24,6 +24,10 @@ pub struct MemoryServer {
     shared: Arc<Shared>,
 }
 
+/// What a server holds at one moment; see [`MemoryServer::snapshot`].
+#[derive(Debug, Clone)]
+pub struct Snapshot(BTreeMap<Bytes, Object>);
+
 impl Default for MemoryServer {
     fn default() -> Self {
         Self::new()
@@ -266,6 +270,38 @@ impl MemoryServer {
     /// Makes every command called `command` go wrong, until [`clear_faults`](Self::clear_faults).
     pub fn fail_always(&self, command: &str, fault: Fault) {
         self.shared.with(|state| state.faults.add(command, fault, false));
+    }
+
+    /// Asks `choose`, for every command that no other fault was made for, whether it goes wrong and how, until
+    /// [`clear_faults`](Self::clear_faults). It is given the name as in [`commands`](Self::commands), in the order in which
+    /// commands are carried out, and must not use the server.
+    pub fn choose_faults(&self, choose: impl FnMut(&str) -> Option<Fault> + Send + 'static) {
+        self.shared.with(|state| state.faults.choose(Box::new(choose)));
+    }
+
+    /// All that the server would find again if it was killed now and had written everything to its disk.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.with(|state| Snapshot(state.db.keys.clone()))
+    }
+
+    /// Kills the server and starts it again with what `snapshot` holds: what came after that is lost, as with an append-only
+    /// file whose tail was not written yet. All connections are closed, and scripts are forgotten.
+    ///
+    /// ```
+    /// let server = stream_testkit::MemoryServer::new();
+    /// server.add("orders", [("item", "apple")]);
+    /// let written = server.snapshot();
+    /// server.add("orders", [("item", "pear")]);
+    /// server.restart_from(written);
+    /// assert_eq!(server.len("orders"), 1);
+    /// ```
+    pub fn restart_from(&self, snapshot: Snapshot) {
+        self.shared.with(|state| {
+            state.kill(|_| true);
+            state.db.keys = snapshot.0;
+            state.db.scripts.clear();
+            state.db.signals.clear();
+        });
     }
 
     /// Forbids a command, as an access control list does: it fails with the profile's `NOPERM` text, and inside of

@@ -13,7 +13,7 @@ const NODE_ENTRIES: usize = 100;
 /// Bytes in one node, `stream-node-max-bytes`.
 const NODE_BYTES: usize = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Stream {
     pub(super) entries: BTreeMap<EntryId, Vec<Bytes>>,
     pub(super) groups: BTreeMap<Bytes, Group>,
@@ -24,7 +24,7 @@ pub(super) struct Stream {
 }
 
 /// A run of entries that lie in one piece of the server's memory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Node {
     first: EntryId,
     /// The greatest id ever put here, deleted or not.

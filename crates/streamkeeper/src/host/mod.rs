@@ -139,6 +139,7 @@ impl Host {
         let run = self.run_with(&shutdown);
         tokio::pin!(signal, run);
         tokio::select! {
+            biased;
             report = &mut run => return report,
             _ = &mut signal => shutdown.stop(),
         }

@@ -6,7 +6,7 @@ use stream_testkit::{RealCluster, ServerBinary, eventually};
 use streamkeeper::{Client, Context, DurableBuilder, Outcome, Publisher};
 use streamkeeper_tests::{Journal, start};
 
-use super::{LIMIT, durable, handled, noting, plain, programs, publish, replicated};
+use super::{LIMIT, durable, handled, noting, on_programs, plain, programs, publish, replicated};
 
 /// Three streams, each at another of three masters.
 async fn streams(cluster: &RealCluster) -> [String; 3] {
@@ -65,10 +65,7 @@ async fn goes_on(binary: ServerBinary) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_and_publishers_follow_slots_and_failovers() {
-    let runs: Vec<_> = programs().into_iter().map(|binary| tokio::spawn(goes_on(binary))).collect();
-    for run in runs {
-        run.await.unwrap();
-    }
+    on_programs(goes_on).await;
 }
 
 async fn dead_letters(binary: ServerBinary) {
@@ -97,10 +94,7 @@ async fn dead_letters(binary: ServerBinary) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_reach_a_stream_in_another_slot() {
-    let runs: Vec<_> = programs().into_iter().map(|binary| tokio::spawn(dead_letters(binary))).collect();
-    for run in runs {
-        run.await.unwrap();
-    }
+    on_programs(dead_letters).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

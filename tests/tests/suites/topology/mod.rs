@@ -12,7 +12,7 @@ use streamkeeper::{Client, Consumer, Context, DurableBuilder, EntryId, Publisher
 use streamkeeper_tests::Journal;
 
 /// How long a failover with everything after it may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The binaries of the matrix that are programs of this machine, since setups of several servers need ports of their own.
 fn programs() -> Vec<ServerBinary> {
@@ -26,7 +26,15 @@ fn programs() -> Vec<ServerBinary> {
     programs
 }
 
-fn durable(client: &Client) -> DurableBuilder {
+/// Runs `body` on each of them, all at the same time.
+pub(crate) async fn on_programs<F: Future<Output = ()> + Send + 'static>(body: impl Fn(ServerBinary) -> F) {
+    let runs: Vec<_> = programs().into_iter().map(|binary| tokio::spawn(body(binary))).collect();
+    for run in runs {
+        run.await.unwrap();
+    }
+}
+
+pub(crate) fn durable(client: &Client) -> DurableBuilder {
     Consumer::durable(client)
         .group("g")
         .block(Duration::from_secs(1))
@@ -50,7 +58,7 @@ async fn publish(publisher: &Publisher, count: usize) -> BTreeSet<EntryId> {
 }
 
 /// Waits until a replica of `server` has everything that was written so far.
-async fn replicated(server: &RealServer) {
+pub(crate) async fn replicated(server: &RealServer) {
     let mut cli = server.connect().await.unwrap();
     cli.command(&["SET", "barrier", "1"]).await.ok();
     let replicas = cli.command(&["WAIT", "1", "9000"]).await.unwrap();
@@ -65,6 +73,6 @@ async fn handled(journal: &Journal, published: &BTreeSet<EntryId>, what: &str) {
     .await;
 }
 
-fn plain() -> ServerOptions {
+pub(crate) fn plain() -> ServerOptions {
     ServerOptions::new()
 }

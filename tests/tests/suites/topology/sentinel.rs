@@ -6,7 +6,7 @@ use stream_testkit::{SentinelSetup, ServerBinary};
 use streamkeeper::{Client, ErrorKind, Publisher, StreamKey};
 use streamkeeper_tests::{Journal, start};
 
-use super::{durable, handled, noting, plain, programs, publish, replicated};
+use super::{durable, handled, noting, on_programs, plain, programs, publish, replicated};
 
 async fn goes_on(binary: ServerBinary) {
     let name = binary.name().to_owned();
@@ -41,10 +41,7 @@ async fn goes_on(binary: ServerBinary) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_and_publishers_follow_the_master() {
-    let runs: Vec<_> = programs().into_iter().map(|binary| tokio::spawn(goes_on(binary))).collect();
-    for run in runs {
-        run.await.unwrap();
-    }
+    on_programs(goes_on).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -76,6 +76,44 @@ async fn what_is_written_and_what_is_read_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
+async fn memory_does_not_grow_with_what_was_written_long_ago() {
+    // There is always a batch that the peer has not taken yet.
+    let (mut socket, mut peer) = pair(256);
+    let batch = "x".repeat(1_000);
+    put(&mut socket, &batch.repeat(3), 3);
+    let mut largest = 0;
+    let ((), ()) = tokio::join!(
+        async {
+            for _ in 0..500 {
+                assert_eq!(replies(&mut socket, 1).await.0, [id(1, 0)]);
+                put(&mut socket, &batch, 1);
+                largest = largest.max(socket.out.len());
+            }
+        },
+        async {
+            for _ in 0..500 {
+                peer.read_exact(&mut [0; 1_000]).await.unwrap();
+                peer.write_all(b"$3\r\n1-0\r\n").await.unwrap();
+            }
+        }
+    );
+    assert!(largest <= 10 * batch.len(), "{largest} bytes");
+}
+
+#[tokio::test]
+async fn a_peer_that_has_gone_while_nothing_was_asked_is_noticed_before_it_is() {
+    let (mut socket, mut peer) = pair(1 << 10);
+    assert!(!socket.is_over());
+    peer.write_all(b">2\r\n+whatever\r\n:1\r\n").await.unwrap();
+    assert!(!socket.is_over(), "a push is no end");
+    put(&mut socket, "x", 1);
+    peer.write_all(b"$3\r\n1-0\r\n").await.unwrap();
+    assert_eq!(replies(&mut socket, 1).await.0, [id(1, 0)]);
+    drop(peer);
+    assert!(socket.is_over());
+}
+
+#[tokio::test]
 async fn what_came_before_the_end_is_handed_out_before_the_error() {
     let (mut socket, mut peer) = pair(1 << 10);
     put(&mut socket, "xxx", 3);

@@ -176,3 +176,31 @@ fn a_marked_entry_goes_through_the_script_and_may_turn_out_a_duplicate() {
     queue.push(entry("4"), Some(Box::new(Marker { key: key("m"), seconds: 1 })), 4);
     assert_eq!(commands(&mut queue, true), ["EVALSHA"]);
 }
+
+#[test]
+fn what_may_have_been_written_is_not_said_to_have_failed() {
+    let form = form(false);
+    let mut queue = Queue::new();
+    queue.push(entry("0"), None, 0);
+    let take = |queue: &mut Queue<u64>| queue.take(10, false, &form, &mut Out::Requests(&mut Vec::new()));
+    take(&mut queue);
+    queue.lose();
+    queue.push(entry("1"), None, 1);
+    take(&mut queue);
+    let refused = || error("NOPERM User u has no permissions to run the 'xadd' command");
+    let (settled, _) = settle(&mut queue, [refused(), refused()]);
+    let [(0, Err(PublishError::InDoubt(_))), (1, Err(PublishError::Failed(_)))] = &settled.told[..] else {
+        panic!("{:?}", settled.told);
+    };
+}
+
+#[test]
+fn an_error_that_only_waits_is_not_what_a_later_one_hides() {
+    let form = form(false);
+    let mut queue = Queue::new();
+    (0..3).for_each(|n| queue.push(entry(n.to_string()), None, n));
+    queue.take(10, false, &form, &mut Out::Requests(&mut Vec::new()));
+    let lines = ["OOM command not allowed", "READONLY You can't write", "LOADING Redis is loading"];
+    let (_, again) = settle(&mut queue, lines.map(error));
+    assert_eq!(again.unwrap().kind(), crate::Error::from_server(crate::ServerError::parse(lines[1])).kind());
+}

@@ -240,3 +240,39 @@ async fn a_denied_command_is_denied_inside_scripts_too() {
     assert_eq!(replies[0].as_ref().unwrap_err().to_string(), text);
     assert_eq!(server.count("EVAL RENEW"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_chooses_faults_is_asked_for_every_command_that_has_none() {
+    let server = MemoryServer::new();
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let names = asked.clone();
+    server.choose_faults(move |name| {
+        names.lock().unwrap().push(name.to_owned());
+        (name == "PING").then_some(Fault::CutBefore)
+    });
+    server.fail_next("XADD", Fault::error("ERR no"));
+    let connection = connect(&server).await;
+    let replies = connection.send(&[add(), add()]).await.unwrap();
+    assert_eq!((replies[0].is_err(), replies[1].is_ok()), (true, true));
+    assert!(connection.send(&[request(&["PING"])]).await.is_err());
+    server.clear_faults();
+    assert!(connect(&server).await.send(&[request(&["PING"])]).await.is_ok());
+    assert_eq!(*asked.lock().unwrap(), ["CONNECT", "XADD", "PING"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_started_again_knows_what_it_had_written_and_no_connection() {
+    let server = with_group(Profile::default());
+    server.add("s", [("f", "1")]);
+    let written = server.snapshot();
+    let mut reader = reader(&server).await;
+    assert_eq!(read(&mut reader, &group_read("a", 10, 1000)).await.unwrap().len(), 1);
+    server.add("s", [("f", "2")]);
+    assert_eq!(read(&mut reader, &group_read("a", 10, 1000)).await.unwrap().len(), 1);
+    let waits = tokio::spawn(async move { read(&mut reader, &group_read("a", 10, 60_000)).await });
+    tokio::task::yield_now().await;
+    server.restart_from(written);
+    assert!(waits.await.unwrap().is_err());
+    assert_eq!((server.len("s"), server.pending("s", "g").len(), server.open_connections()), (1, 0, 0));
+    assert_eq!(server.group_last_delivered("s", "g"), Some(EntryId::ZERO));
+}

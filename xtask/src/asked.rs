@@ -1,4 +1,4 @@
-//! What the demo asks the server itself, past the library: the state of the group, and at the end all there is.
+//! What a server is asked directly, past the library: the state of a group, and at the end all there is.
 
 use std::collections::HashMap;
 
@@ -6,43 +6,59 @@ use stream_redis::Value;
 use stream_testkit::{Cli, CliError};
 use streamkeeper::{DeadLetter, Entry, EntryId};
 
-use super::worker::{DEAD_LETTERS, GROUP, STREAM};
 use crate::Failure;
+
+/// Which stream and group are asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names {
+    pub(crate) stream: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) dead_letters: &'static str,
+}
 
 /// Asks one server. Each question has a connection of its own: the server may die between two.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     address: String,
+    names: Names,
 }
 
-/// Where the group stands.
+/// Where the group stands, all at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) pending: u64,
+    pub(crate) oldest_pending: Option<EntryId>,
     /// `None` where the server does not know, as Redis 6.2.
     pub(crate) lag: Option<u64>,
     pub(crate) last_delivered: EntryId,
     pub(crate) last_published: EntryId,
+    /// `None` where the stream is empty.
+    pub(crate) first: Option<EntryId>,
     pub(crate) dead_letters: u64,
+}
+
+impl State {
+    /// Nothing is left to deliver, and nothing to finish: what waits for another attempt is pending.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pending == 0 && self.last_delivered == self.last_published
+    }
 }
 
 /// What the server has in the end.
 #[derive(Debug, Default)]
-pub(crate) struct Final {
+pub(crate) struct Found {
     /// All entries of the stream.
     pub(crate) entries: HashMap<EntryId, Entry>,
     pub(crate) letters: Vec<DeadLetter>,
     /// Dead letters that are none.
     pub(crate) bad_letters: Vec<String>,
-    /// Consumers of the group and what they hold.
-    pub(crate) consumers: Vec<(String, u64)>,
     /// What the group holds.
-    pub(crate) pending: u64,
+    pub(crate) pending: Vec<EntryId>,
 }
 
 impl Asked {
-    pub(crate) fn new(address: String) -> Self {
-        Self { address }
+    pub(crate) fn new(address: String, names: Names) -> Self {
+        Self { address, names }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -53,42 +69,58 @@ impl Asked {
         Cli::connect(&self.address, None).await?.command(command).await
     }
 
-    /// `None` while the server is away, or there is no stream or group yet.
+    /// `None` while the server is away, is a replica or does not serve the stream, or there is no stream or group yet.
     pub(crate) async fn state(&self) -> Option<State> {
+        let Names { stream, group, dead_letters } = self.names;
         let mut cli = Cli::connect(&self.address, None).await.ok()?;
-        let groups = cli.command(&["XINFO", "GROUPS", STREAM]).await.ok()?;
-        let stream = cli.command(&["XINFO", "STREAM", STREAM]).await.ok()?;
-        let dead_letters = cli.command(&["XLEN", DEAD_LETTERS]).await.ok()?.as_int()?;
-        let group = items(&groups).iter().find(|group| text(field(group, "name")) == GROUP)?;
+        let role = cli.command(&["ROLE"]).await.ok()?;
+        if items(&role).first()?.as_bytes()? != b"master" {
+            return None;
+        }
+        cli.command(&["MULTI"]).await.ok()?;
+        let questions: [&[&str]; 4] = [
+            &["XINFO", "GROUPS", stream],
+            &["XINFO", "STREAM", stream],
+            &["XPENDING", stream, group],
+            &["XLEN", dead_letters],
+        ];
+        for question in questions {
+            cli.command(question).await.ok()?;
+        }
+        let answers = cli.command(&["EXEC"]).await.ok()?;
+        let [groups, info, pending, dead_letters] = items(&answers) else { return None };
+        let group = items(groups).iter().find(|one| text(field(one, "name")) == group)?;
+        let id = |value: &Value| EntryId::parse(value.as_bytes()?).ok();
         Some(State {
             pending: field(group, "pending")?.as_int()? as u64,
+            oldest_pending: items(pending).get(1).and_then(id),
             lag: field(group, "lag").and_then(Value::as_int).map(|lag| lag as u64),
-            last_delivered: EntryId::parse(field(group, "last-delivered-id")?.as_bytes()?).ok()?,
-            last_published: EntryId::parse(field(&stream, "last-generated-id")?.as_bytes()?).ok()?,
-            dead_letters: dead_letters as u64,
+            last_delivered: id(field(group, "last-delivered-id")?)?,
+            last_published: id(field(info, "last-generated-id")?)?,
+            first: field(info, "first-entry").and_then(|entry| id(items(entry).first()?)),
+            dead_letters: dead_letters.as_int()? as u64,
         })
     }
 
     /// Everything. To be asked when nobody changes it any more.
-    pub(crate) async fn all(&self) -> Result<Final, Failure> {
+    pub(crate) async fn all(&self) -> Result<Found, Failure> {
+        let Names { stream, group, dead_letters } = self.names;
         let mut cli = Cli::connect(&self.address, None).await?;
-        let mut found = Final::default();
-        for entry in range(&mut cli, STREAM).await? {
+        let mut found = Found::default();
+        for entry in range(&mut cli, stream).await? {
             found.entries.insert(entry.id(), entry);
         }
-        for entry in range(&mut cli, DEAD_LETTERS).await? {
+        for entry in range(&mut cli, dead_letters).await? {
             match DeadLetter::from_entry(&entry) {
                 Ok(letter) => found.letters.push(letter),
                 Err(error) => found.bad_letters.push(error.to_string()),
             }
         }
-        let consumers = cli.command(&["XINFO", "CONSUMERS", STREAM, GROUP]).await?;
-        for consumer in items(&consumers) {
-            let pending = field(consumer, "pending").and_then(Value::as_int).unwrap_or(-1);
-            found.consumers.push((text(field(consumer, "name")), pending as u64));
+        let pending = cli.command(&["XPENDING", stream, group, "-", "+", "1000000"]).await?;
+        for line in items(&pending) {
+            let id = items(line).first().and_then(Value::as_bytes).ok_or("XPENDING is out of shape")?;
+            found.pending.push(EntryId::parse(id)?);
         }
-        let pending = cli.command(&["XPENDING", STREAM, GROUP]).await?;
-        found.pending = items(&pending).first().and_then(Value::as_int).ok_or("XPENDING has no number")? as u64;
         Ok(found)
     }
 }
@@ -115,7 +147,7 @@ pub(crate) fn entry_of(value: &Value) -> Result<Entry, Failure> {
     Ok(Entry::new(id, bytes.ok_or(bad)?.chunks_exact(2).map(|pair| (pair[0], pair[1])))?)
 }
 
-fn items(value: &Value) -> &[Value] {
+pub(crate) fn items(value: &Value) -> &[Value] {
     match value {
         Value::Array(items) => items,
         _ => &[],

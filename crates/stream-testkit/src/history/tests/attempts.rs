@@ -1,0 +1,125 @@
+//! Attempts, and what comes again.
+
+use super::*;
+
+#[test]
+fn an_attempt_that_is_left_out_needs_a_death() {
+    let skip = |case: &mut Case| {
+        case.published(6, Fate::Handled).done(1_000, 1, 6, 2);
+    };
+    let mut case = good();
+    skip(&mut case);
+    case.fails(Rule::Attempts, "attempt 2 where 1 was due, without a death");
+    let mut killed = case.clone();
+    let counts = killed.ended(500, 3, Ending::Killed).holds();
+    assert_eq!((counts.burned, counts.redelivered), (1, 1));
+    let mut stopped = case.clone();
+    stopped.ended(500, 3, Ending::Stopped).fails(Rule::Attempts, "without a death");
+    let mut before_it_was_published = case.clone();
+    before_it_was_published.ended(5, 3, Ending::Killed).fails(Rule::Attempts, "without a death");
+    let mut server = case.clone();
+    server.silent(None, Cause::Server, 400, 500).holds();
+    let mut cut = case.clone();
+    cut.silent(None, Cause::Network, 400, 500).fails(Rule::Attempts, "without a death");
+    let mut cut_for_long = case;
+    cut_for_long.silent(Some(2), Cause::Network, 400, 3_000).holds();
+}
+
+#[test]
+fn more_attempts_than_deaths_are_noticed() {
+    let mut case = good();
+    case.published(6, Fate::Handled).done(1_000, 1, 6, 3).ended(500, 3, Ending::Killed);
+    case.fails(Rule::Attempts, "attempt 3 where 1 was due, with 1 deaths");
+    case.ended(501, 4, Ending::Aborted).holds();
+}
+
+#[test]
+fn an_attempt_is_never_counted_twice() {
+    let mut case = good();
+    case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).failed(1_100, 1, 6, 2).done(1_200, 1, 6, 2);
+    case.fails(Rule::Attempts, "attempt 2 where 3 was due");
+    // A group that is made anew counts anew.
+    let mut case = good();
+    case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).failed(1_100, 1, 6, 2).done(1_200, 1, 6, 1);
+    case.fails(Rule::Attempts, "attempt 1 where 3 was due");
+    case.lost_group(1_150).holds();
+    // Whoever comes back from a long silence may begin what somebody else has begun, but with a number of its own.
+    let mut case = good();
+    case.published(6, Fate::Handled).done(5_000, 2, 6, 2).done(6_100, 1, 6, 1);
+    case.silent(Some(1), Cause::Frozen, 10, 6_000).holds();
+    let mut case = good();
+    case.published(6, Fate::Handled).failed(5_000, 2, 6, 1).done(6_100, 1, 6, 1);
+    case.silent(Some(1), Cause::Frozen, 10, 6_000);
+    case.fails(Rule::Attempts, "attempt 1 where 2 was due");
+}
+
+#[test]
+fn no_more_attempts_than_allowed_but_for_a_last_one_that_was_cut_short() {
+    let three = |case: &mut Case| {
+        case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).failed(1_100, 1, 6, 2).started(1_200, 3, 6, 3);
+    };
+    let mut case = good();
+    three(&mut case);
+    case.finished(1_210, 3, 6, 3, Returned::Failed).done(1_300, 1, 6, 4);
+    case.fails(Rule::Attempts, "attempt 4 of 3");
+    let mut case = good();
+    three(&mut case);
+    case.ended(1_205, 3, Ending::Aborted).done(5_000, 1, 6, 4);
+    let counts = case.holds();
+    assert_eq!((counts.repeated_alone, counts.max_attempt), (1, 3));
+    let mut case = good();
+    three(&mut case);
+    case.ended(1_205, 3, Ending::Aborted).ended(1_206, 4, Ending::Killed).done(5_000, 1, 6, 5);
+    case.fails(Rule::Attempts, "attempt 5 of 3");
+}
+
+#[test]
+fn what_was_handled_comes_again_only_if_it_may_not_have_been_acknowledged() {
+    let again = |case: &mut Case| {
+        case.published(6, Fate::Handled).done(1_000, 1, 6, 1).done(9_000, 2, 6, 2);
+    };
+    let mut case = good();
+    again(&mut case);
+    // A death somewhere explains the attempt, not that it came again.
+    case.ended(8_000, 3, Ending::Killed);
+    case.fails(Rule::HandledAgain, "nothing kept it from being acknowledged");
+    let mut killed = case.clone();
+    let counts = killed.ended(2_000, 1, Ending::Killed).holds();
+    assert_eq!((counts.handled_again, counts.redelivered), (1, 1));
+    assert!(counts.in_flight >= 1, "{counts:?}");
+    let mut late = case.clone();
+    late.ended(4_000, 1, Ending::Killed).fails(Rule::HandledAgain, "nothing kept it");
+    let mut outage = case.clone();
+    outage.silent(None, Cause::Server, 1_500, 1_600).holds();
+    let mut before = case.clone();
+    before.silent(None, Cause::Server, 500, 600).fails(Rule::HandledAgain, "nothing kept it");
+    let mut told = case.clone();
+    told.at(1_011, What::LeaseLost { process: 1, entry: id(6) }).holds();
+}
+
+#[test]
+fn what_ran_when_the_group_was_lost_is_acknowledged_in_no_group() {
+    let mut case = good();
+    case.published(6, Fate::Handled).done(9_000, 2, 6, 1);
+    case.started(1_000, 1, 6, 1).finished(8_000, 1, 6, 1, Returned::Done).lost_group(1_500);
+    assert_eq!(case.holds().handled_again, 1);
+}
+
+#[test]
+fn what_a_lost_group_lets_come_again_was_not_known_to_be_done_long_before() {
+    let lost = |done: u64| {
+        let mut case = Case::new();
+        case.published(6, Fate::Handled).done(1_000, 1, 6, 1);
+        case.at(done, What::DoneUpTo { entry: id(6) }).lost_group(20_000).done(21_000, 2, 6, 1);
+        case
+    };
+    let counts = lost(10_500).holds();
+    assert_eq!(counts.handled_again, 1);
+    lost(9_500).fails(Rule::HandledAgain, "known to be done with it long before it was lost");
+    // Who was silent meanwhile does not know.
+    let mut silent = lost(9_500);
+    silent.silent(Some(3), Cause::Network, 9_000, 10_001).holds();
+    // Made anew further back in between, it is another group.
+    let mut twice = lost(9_000);
+    twice.at(9_500, What::DoneUpTo { entry: id(5) }).holds();
+}
