@@ -72,8 +72,10 @@ impl<W: Work> Worker<W> {
         while members.as_ref().is_none_or(|members| members.slots.len() < limit) {
             let Some(ready) = self.queue.pop_front() else { break };
             let Some(since) = self.still_ours(&ready, now) else { continue };
-            let members =
-                members.get_or_insert_with(|| Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since });
+            let members = members.get_or_insert_with(|| {
+                let most = limit.min(self.queue.len() + 1);
+                Members { slots: SmallVec::with_capacity(most), deliveries: SmallVec::with_capacity(most), since }
+            });
             members.since = members.since.min(since);
             members.slots.push(ready.slot);
             members.deliveries.push(ready.delivery);
