@@ -8,7 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use stream_core::{NameError, StreamKey};
-use stream_redis::{Error, ErrorKind, Request, Value};
+use stream_redis::{Error, ErrorKind, Request, Told, Value};
 
 use crate::link::Link;
 
@@ -114,26 +114,6 @@ pub(crate) trait Periodic: Send {
     fn once(&mut self) -> impl Future<Output = Result<Self::Report, Error>> + Send;
 }
 
-/// Which kinds of failure were told since the work was done last.
-#[derive(Debug, Default)]
-struct Told(Vec<ErrorKind>);
-
-impl Told {
-    /// Whether a failure of this kind is news.
-    fn failed(&mut self, kind: ErrorKind) -> bool {
-        let news = !self.0.contains(&kind);
-        if news {
-            self.0.push(kind);
-        }
-        news
-    }
-
-    /// What fails from now on is news.
-    fn done(&mut self) {
-        self.0.clear();
-    }
-}
-
 /// Runs `task` now and once in each period until `shutdown` is done; returns how often it failed. Each kind of failure is
 /// logged once until the work is done again: that it was somebody else's turn meanwhile mends nothing.
 pub(crate) async fn run_every<P: Periodic, S: Future>(
@@ -147,11 +127,11 @@ pub(crate) async fn run_every<P: Periodic, S: Future>(
         loop {
             let result = task.once().await;
             match &result {
-                Ok(report) if P::is_done(report) => told.done(),
-                Ok(_) => {}
+                Ok(report) if P::is_done(report) => drop(told.mended()),
+                Ok(_) => told.answered(),
                 Err(error) => {
                     failures += 1;
-                    if told.failed(error.kind()) {
+                    if told.failed(Some(error)) {
                         let (stream, task) = (task.stream(), P::TASK);
                         tracing::warn!(%stream, %error, "{task} failed; it is tried again every period");
                     }

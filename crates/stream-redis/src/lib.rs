@@ -37,7 +37,7 @@ pub use publisher::{
     PrefectPublisherBuilder, PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed,
 };
 pub use reader::SocketReader;
-pub use recovery::{NodeDoubt, Recovery};
+pub use recovery::{NodeDoubt, Recovery, Told};
 pub use request::Request;
 pub use sentinel::SentinelOptions;
 pub use value::Value;

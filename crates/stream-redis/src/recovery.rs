@@ -2,7 +2,10 @@
 //!
 //! Total on purpose: every kind has its row, and an unknown code keeps its text.
 
+mod told;
+
 use crate::{Error, ErrorKind, ServerError};
+pub use told::Told;
 
 /// What to do after an error.
 ///

@@ -95,8 +95,10 @@ async fn set_counts(stream: &Stream, recounts: &[Recount]) -> Result<Vec<Taken>,
 /// not wait for a place until one that is away comes back.
 pub(crate) async fn take_suspect(stream: Arc<Stream>, mut recount: Recount, fleet: Fleet) -> Landed {
     let at = now();
+    let alone = recount.alone;
     let way = async {
         loop {
+            recount.alone = alone;
             if let Some(gone) = ask_for(&stream, recount).await? {
                 return Ok(Way::Gone(gone));
             }

@@ -9,8 +9,6 @@ use stream_redis::command::{Command, XInfoGroups, XInfoStream};
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Profile;
 
-use super::*;
-
 #[derive(Debug, Clone)]
 enum Step {
     Add(u64),

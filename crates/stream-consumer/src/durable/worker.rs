@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Sleep;
 use tokio_util::sync::PollSemaphore;
 
-use super::config::Acknowledge;
+use super::config::{Acknowledge, RetryOrder};
 use super::flight::{Flight, Landed};
 use super::held::{Alone, Fleet, InLane, Ready, Recount, TakenOver, Waiting};
 use super::job::{Ended, Jobs};
@@ -60,6 +60,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) full: bool,
     /// How often in a row counts could not be set.
     pub(crate) takes_failed: u32,
+    /// What could not be taken is first in its line, and not asked for again before.
+    pub(crate) takes_not_before: Option<Instant>,
     pub(crate) suspects: VecDeque<Recount>,
     pub(crate) suspect_under_way: bool,
     /// The suspect that nothing may run beside.
@@ -128,6 +130,7 @@ impl<W: Work> Worker<W> {
             oversize: None,
             full: false,
             takes_failed: 0,
+            takes_not_before: None,
             suspects: VecDeque::new(),
             suspect_under_way: false,
             alone: None,
@@ -196,8 +199,11 @@ impl<W: Work> Worker<W> {
         self.stream.begin_turn(now);
         self.wake(now);
         self.let_others_in(now);
-        self.start_suspect();
-        self.start_recounts();
+        self.takes_not_before = self.takes_not_before.filter(|not_before| *not_before > now);
+        if self.takes_not_before.is_none() {
+            self.start_suspect();
+            self.start_recounts();
+        }
         self.start_ready();
         self.leave_line();
         self.stream.set_in_line(self.recounts.len() + self.suspects.len());
@@ -287,7 +293,16 @@ impl<W: Work> Worker<W> {
 
     fn may_read(&self) -> bool {
         // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
-        self.waiting.len() < self.stream.config.waiting && self.acks_settling < self.reading.room().saturating_mul(16)
+        self.waiting.len() < self.stream.config.waiting
+            && self.acks_settling < self.reading.room().saturating_mul(16)
+            && !self.is_behind()
+    }
+
+    /// Whether entries that were delivered before wait for their bodies: where order is kept, nothing is read past them.
+    fn is_behind(&self) -> bool {
+        let config = &self.stream.config;
+        let ordered = config.lane_of.is_some() || config.retry_order == RetryOrder::InPlace;
+        ordered && (self.recounting || !self.recounts.is_empty())
     }
 
     async fn next(&mut self, running: bool) -> Happened<W> {
@@ -399,7 +414,9 @@ impl<W: Work> Worker<W> {
         let held = self.jobs.running() > 0 || !self.queue.is_empty() || self.lanes.held() > 0;
         let sweep = held.then(|| self.next_sweep());
         let alone = self.alone.as_ref().and_then(|alone| alone.handled).map(|since| since + lease.lease());
-        [linger, wake, sweep, alone].into_iter().flatten().min()
+        let waits = !self.recounts.is_empty() || !self.suspects.is_empty();
+        let takes = self.takes_not_before.filter(|_| waits);
+        [linger, wake, sweep, alone, takes].into_iter().flatten().min()
     }
 
     /// Entries that a read has brought.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use stream_consumer::{ConfigError, HealthHandle, RunError, Shutdown};
 use stream_core::{Restart, RestartPolicy, Restarts};
+use stream_redis::Told;
 use tokio::time::{Instant, sleep};
 
 use super::report::{HostEvent, Maintained, MemberEnd};
@@ -103,7 +104,7 @@ where
     Fut: Future<Output = Result<bool, E>>,
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let mut outcomes = Outcomes { around: &around, failing: false, totals: Maintained::default() };
+    let mut outcomes = Outcomes { around: &around, told: Told::default(), totals: Maintained::default() };
     let forever = async {
         loop {
             match guarded(&mut run).await {
@@ -141,15 +142,17 @@ where
 /// How the runs of a schedule came out; each trouble is told once.
 struct Outcomes<'a> {
     around: &'a Surroundings,
-    failing: bool,
+    told: Told,
     totals: Maintained,
 }
 
 impl Outcomes<'_> {
     fn succeeded(&mut self, turn: bool) {
         self.totals.runs += u64::from(turn);
-        // That it was somebody else's turn says nothing about what fails here.
-        if turn && std::mem::take(&mut self.failing) {
+        if !turn {
+            // That it was somebody else's turn says nothing about what fails here, but for the way to the server.
+            self.told.answered();
+        } else if self.told.mended() {
             let member = &*self.around.name;
             tracing::info!(member, "maintenance works again");
             self.around.tell(&HostEvent::MaintenanceMended { member });
@@ -158,10 +161,22 @@ impl Outcomes<'_> {
 
     fn failed(&mut self, error: &(dyn StdError + Send + Sync + 'static)) {
         self.totals.failures += 1;
-        if !std::mem::replace(&mut self.failing, true) {
+        if self.told.failed(of_the_server(error)) {
             let member = &*self.around.name;
             tracing::warn!(member, error = chain(error), "maintenance failed; it is tried again");
             self.around.tell(&HostEvent::MaintenanceFailed { member, error });
         }
     }
+}
+
+/// What the server or the way to it has to do with `error`.
+fn of_the_server<'a>(error: &'a (dyn StdError + Send + Sync + 'static)) -> Option<&'a stream_redis::Error> {
+    let mut next: Option<&'a (dyn StdError + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
 }
