@@ -11,6 +11,7 @@ mod fuzz;
 mod instructions;
 mod integration;
 mod servers;
+mod simulate;
 mod soak;
 mod steady;
 mod steps;
@@ -45,6 +46,7 @@ enum Command {
     SoakWorker(soak::SoakWorker),
     Instructions(instructions::Instructions),
     Integration(integration::Integration),
+    Simulate(simulate::Simulate),
     Test(test::Test),
 }
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::SoakWorker(command) => command.run(),
         Command::Instructions(command) => command.run(),
         Command::Integration(command) => command.run().map(|_| ()),
+        Command::Simulate(command) => command.run(),
         Command::Test(command) => command.run(),
     };
     match result {

@@ -6,13 +6,14 @@ use crate::Failure;
 use crate::demo::Demo;
 use crate::instructions::Instructions;
 use crate::integration::Integration;
+use crate::simulate::Simulate;
 use crate::soak::Soak;
 use crate::steady::{self, State};
 use crate::steps::{cargo, run, timed};
 use crate::table::table;
 
-/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, the instruction counts of
-/// the parts (with valgrind), the integration suites on every server of this machine, a soak of two minutes on three topologies at a
+/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, 500 seeds of the simulation,
+/// the instruction counts of the parts (with valgrind), the integration suites on every server of this machine, a soak of two minutes on three topologies at a
 /// time, and the demo.
 ///
 /// All steps run, also after one that failed, so that one run shows all there is to mend. Servers of the matrix that are
@@ -28,13 +29,14 @@ type Step = fn() -> Result<State, Failure>;
 impl Test {
     #[expect(clippy::unused_self, reason = "every command is run alike")]
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let steps: [(&str, Step); 8] = [
+        let steps: [(&str, Step); 9] = [
             ("format", || cargo_step(&["fmt", "--all", "--check"])),
             ("lints", || {
                 cargo_step(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
             }),
             ("docs", docs),
             ("unit, property and doc tests", units),
+            ("simulation", || Simulate::guard().map(|()| State::Ok)),
             ("instructions of the parts", || Instructions::guard().run().map(|()| State::Ok)),
             ("integration on every server", || Integration::everything().run()),
             ("soak on three topologies", || Soak::short().run().map(|()| State::Ok)),
@@ -63,7 +65,16 @@ impl Test {
 }
 
 fn units() -> Result<State, Failure> {
-    let tests = ["--workspace", "--exclude", "streamkeeper-tests", "--all-features", "--no-fail-fast", "--"];
+    let tests = [
+        "--workspace",
+        "--exclude",
+        "streamkeeper-tests",
+        "--exclude",
+        "streamkeeper-simulation",
+        "--all-features",
+        "--no-fail-fast",
+        "--",
+    ];
     let (_, state) = steady::run(|filter| {
         let mut command = cargo(&[&["test", "--quiet"], &tests[..]].concat());
         command.args(filter);

@@ -180,7 +180,7 @@ mod tests {
         let machine = Machine::new();
         let consumer = Consumer::durable(&server.client()).stream("s").group("g").consumer("c").build().unwrap();
         let run = tokio::spawn(within(machine.clone(), async move {
-            consumer.run_with(&Shutdown::new(), || std::future::pending::<()>()).await
+            consumer.run_with(&Shutdown::new(), std::future::pending::<()>).await
         }));
         sleep(Duration::from_secs(5)).await;
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();

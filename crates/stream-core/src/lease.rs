@@ -19,16 +19,6 @@ const LONGEST_CERTAINTY: Duration = Duration::from_millis(10);
 /// How much later than expected the answer to a read may come without a doubt.
 const PROMPT: Duration = Duration::from_millis(500);
 
-/// From when on the entries of a read that was `asked` for are surely ours, looked at `now`; `waits` is how long the server
-/// may wait for entries.
-///
-/// The server delivers at any time after it was asked. An answer that comes about when it was to be expected was delivered
-/// just now. One that comes much later was perhaps waited for by nobody: this process was frozen, and others may have taken
-/// over what it had been given.
-pub fn delivered_since(asked: Instant, waits: Duration, now: Instant) -> Instant {
-    if now.saturating_duration_since(asked) > waits.saturating_add(PROMPT) { asked } else { now }
-}
-
 /// What is certain for a while: spares the arithmetic for each of many entries that are looked at within milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Certainty {
@@ -99,6 +89,18 @@ impl LeasePolicy {
         self.trusted
     }
 
+    /// From when on the entries of a read that was `asked` for are surely ours, looked at `now`; `waits` is how long the
+    /// server may wait for entries.
+    ///
+    /// The server delivers at any time after it was asked. An answer that comes about when it was to be expected was
+    /// delivered just now. One that comes much later was perhaps waited for by nobody: this process was frozen, and others
+    /// may have taken over what it had been given. And one that comes at its time may have been on its way all the while: as
+    /// late as the trusted part of a lease does not allow for, it says nothing either.
+    pub fn delivered_since(&self, asked: Instant, waits: Duration, now: Instant) -> Instant {
+        let took = now.saturating_duration_since(asked);
+        if took > waits.saturating_add(PROMPT) || took > self.lease - self.trusted { asked } else { now }
+    }
+
     /// What is certain from `now` on for some milliseconds.
     pub fn certainty(&self, now: Instant) -> Certainty {
         let until = now + LONGEST_CERTAINTY.min(self.trusted / 100);
@@ -123,12 +125,29 @@ mod tests {
         let asked = Instant::now();
         let block = Duration::from_secs(5);
         let after = |time| asked + time;
+        let lease = LeasePolicy::new(Duration::from_mins(1)).unwrap();
         for prompt in [Duration::ZERO, block, block + PROMPT] {
-            assert_eq!(delivered_since(asked, block, after(prompt)), after(prompt));
+            assert_eq!(lease.delivered_since(asked, block, after(prompt)), after(prompt));
         }
-        let frozen = after(Duration::from_secs(40));
-        assert_eq!(delivered_since(asked, block, frozen), asked);
-        assert!(!LeasePolicy::default().is_certain(delivered_since(asked, block, frozen), frozen));
+        let frozen = after(Duration::from_secs(80));
+        assert_eq!(lease.delivered_since(asked, block, frozen), asked);
+        assert!(!lease.is_certain(lease.delivered_since(asked, block, frozen), frozen));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "an instant can only be had from the clock; tests count from it")]
+    fn an_answer_that_may_have_been_on_its_way_for_long_counts_from_when_it_was_asked_for() {
+        let asked = Instant::now();
+        let (lease, block) = (LeasePolicy::new(Duration::from_secs(3)).unwrap(), Duration::from_secs(4));
+        let after = |millis| asked + Duration::from_millis(millis);
+        assert_eq!(lease.delivered_since(asked, block, after(500)), after(500));
+        assert_eq!(lease.delivered_since(asked, block, after(501)), asked);
+        assert!(!lease.is_certain(lease.delivered_since(asked, block, after(3_900)), after(3_900)));
+        // However late within what is taken for new: it is certain for no longer than the server's lease.
+        for millis in 0..4_000 {
+            let since = lease.delivered_since(asked, block, after(millis));
+            assert!(since + lease.trusted() <= asked + lease.lease() || since == asked, "{millis}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! * [`EntryId`], [`Entry`] and the names ([`StreamKey`], [`GroupName`], [`ConsumerName`]): the field's nouns as types.
 //! * [`Partitions`]: one logical stream over several.
 //! * [`StartFrom`]: where a group begins; [`ClaimCursor`]: where the search for abandoned entries goes on.
-//! * [`Tail`]: where a reader without a group stands, and what of its stream it missed.
+//! * [`Tail`]: where a reader without a group stands, and what of its stream it missed; [`Undelivered`]: what a group missed.
 //! * [`ReadAhead`]: how many entries the next read may ask for; [`Lanes`]: one key, one at a time, in order.
 //! * [`Outcome`], [`RetryPolicy`], [`Verdict`]: what becomes of an entry that was handled; [`DeadLetter`]: of one that was
 //!   given up.
@@ -44,6 +44,7 @@ mod search;
 mod tail;
 mod takeover;
 mod trim;
+mod undelivered;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use cleanup::{ConsumerAction, ConsumerPolicy, ConsumerState, GroupAction, GroupPolicy, GroupWatch};
@@ -55,7 +56,7 @@ pub use id::{EntryId, ParseEntryIdError};
 pub use in_order::InOrder;
 pub use inline::Inline;
 pub use lanes::Lanes;
-pub use lease::{Certainty, LeasePolicy, delivered_since};
+pub use lease::{Certainty, LeasePolicy};
 pub use ledger::{Lease, Ledger, Slot, Stage};
 pub use letter::{LetterContent, LetterError};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
@@ -70,3 +71,4 @@ pub use search::{Holder, NextStep, SearchBudget};
 pub use tail::{StreamFacts, Tail, TailBreak};
 pub use takeover::Takeover;
 pub use trim::{ExcludedGroup, GroupState, Need, Pin, StreamState, TrimPlan, TrimPolicy};
+pub use undelivered::{GroupFacts, Undelivered, UndeliveredGap};

@@ -47,9 +47,10 @@ impl Takeover {
         if counted >= 2 || alone { Self::Suspect { attempt, alone } } else { Self::Start { attempt } }
     }
 
-    /// The delivery count that start number `attempt` is given on the server.
-    pub fn count(attempt: u32, alone: bool) -> u64 {
-        u64::from(attempt) + u64::from(alone)
+    /// The delivery count that start number `attempt` is given on the server. One beyond the limit is the last in any case,
+    /// also where handlers that run for very long kept it from being alone.
+    pub fn count(attempt: u32, alone: bool, retry: &RetryPolicy) -> u64 {
+        u64::from(attempt) + u64::from(alone || !retry.admits(attempt))
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
         assert_eq!(decide(1), Takeover::Start { attempt: 2 });
         assert_eq!(decide(2), Takeover::Suspect { attempt: 3, alone: false });
         assert_eq!(decide(3), Takeover::Suspect { attempt: 4, alone: true });
-        assert_eq!(Takeover::count(4, true), 5);
+        assert_eq!(Takeover::count(4, true, &retry), 5);
         assert_eq!(decide(5), Takeover::GiveUp { attempts: 4 });
         assert!(matches!(decide(u64::MAX), Takeover::GiveUp { .. }));
     }
@@ -74,12 +75,19 @@ mod tests {
     #[test]
     fn a_last_attempt_that_was_cut_short_beside_others_is_repeated_alone() {
         let retry = RetryPolicy::immediate().max_attempts(4);
-        let repeated = Takeover::decide(Takeover::count(4, false), &retry);
+        let repeated = Takeover::decide(Takeover::count(4, false, &retry), &retry);
         assert_eq!(repeated, Takeover::Suspect { attempt: 5, alone: true });
-        assert_eq!(Takeover::decide(Takeover::count(5, true), &retry), Takeover::GiveUp { attempts: 5 });
+        assert_eq!(Takeover::decide(Takeover::count(5, true, &retry), &retry), Takeover::GiveUp { attempts: 5 });
         // The same for what was delivered to its only attempt.
         let once = RetryPolicy::immediate().max_attempts(1);
         assert_eq!(Takeover::decide(1, &once), Takeover::Suspect { attempt: 2, alone: true });
+    }
+
+    #[test]
+    fn a_repeat_that_could_not_be_alone_counts_as_the_start_that_it_is() {
+        let retry = RetryPolicy::immediate().max_attempts(4);
+        let died = Takeover::decide(Takeover::count(5, false, &retry), &retry);
+        assert_eq!(died, Takeover::GiveUp { attempts: 5 });
     }
 
     #[test]
@@ -103,8 +111,10 @@ mod tests {
                     let mut suspects = Vec::new();
                     for (n, plan) in plans {
                         match plan {
-                            Takeover::Start { attempt } => batch.push((n, Takeover::count(attempt, false))),
-                            Takeover::Suspect { attempt, alone } => suspects.push((n, Takeover::count(attempt, alone))),
+                            Takeover::Start { attempt } => batch.push((n, Takeover::count(attempt, false, &retry))),
+                            Takeover::Suspect { attempt, alone } => {
+                                suspects.push((n, Takeover::count(attempt, alone, &retry)))
+                            }
                             Takeover::GiveUp { attempts } => {
                                 assert_eq!(attempts, max);
                                 given_up.push(n);

@@ -7,7 +7,7 @@
 //! what is pending nowhere was acknowledged by ourselves before.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stream_core::{EntryId, Stage};
 use stream_redis::command::{XAck, XPending};
@@ -72,31 +72,14 @@ async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = entries.iter().map(|ready| ready.delivery.id()).collect();
     ids.sort_unstable();
     let oldest = entries.iter().map(|ready| ready.since).min().unwrap_or_else(now);
-    let until = oldest + stream.config.lease.trusted();
+    let mut question =
+        Question { ids, lost: Vec::new(), until: oldest + stream.config.lease.trusted(), unanswered: false };
     let (mut tries, mut denied) = (0, false);
-    // Whether the server may have carried out what got no answer.
-    let mut sent = false;
     loop {
-        let answer = match stream.link.reach().await {
-            Err(error) => Err(error),
-            Ok(()) if !sent && now() < until => {
-                let (key, group) = (stream.owner.key.clone(), stream.owner.group.clone());
-                let command = XAck { key, group, ids: ids.clone() };
-                match stream.link.run_until(&command, until).await {
-                    Ok(Some(_)) => Ok(Vec::new()),
-                    Ok(None) => continue,
-                    Err(error) => {
-                        sent = error.server().is_none();
-                        Err(error)
-                    }
-                }
-            }
-            Ok(()) => with_a_look(stream, &ids, std::mem::replace(&mut sent, true)).await,
-        };
-        match answer {
-            Ok(lost) => return lost,
+        match question.ask(stream).await {
+            Ok(()) => break,
             // Pending nowhere: the group is gone, and whoever gets them from a new one has not started them.
-            Err(error) if error.recovery() == Recovery::Missing => return Vec::new(),
+            Err(error) if error.recovery() == Recovery::Missing => break,
             Err(error) if super::group::is_denied(&error) && !std::mem::replace(&mut denied, true) => {
                 stream.degraded("entries cannot be acknowledged, so none is started", &error);
             }
@@ -113,17 +96,64 @@ async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
         tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)).await;
         tries = tries.saturating_add(1);
     }
+    question.lost.sort_unstable();
+    question.lost.dedup();
+    question.lost
 }
 
-/// Acknowledges what is still ours; returns what is somebody else's. What is pending nowhere was acknowledged by ourselves if
-/// that was `sent` before, and else by whoever has taken it over.
-async fn with_a_look(stream: &Stream, ids: &[EntryId], sent: bool) -> Result<Vec<EntryId>, Error> {
-    let mut lost = Vec::new();
-    for chunk in ids.chunks(CHUNK) {
-        let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease(), false).await?;
-        lost.extend(if sent { owned_by_others(stream, &others).await? } else { others });
+/// Entries that are to be acknowledged before they start, and how far that has come.
+struct Question {
+    /// Those that are ours as far as is known, ascending.
+    ids: Vec<EntryId>,
+    /// Those that are somebody else's.
+    lost: Vec<EntryId>,
+    /// Until when nobody else can have taken them over.
+    until: Instant,
+    /// Whether an acknowledgement was sent that may have been carried out.
+    unanswered: bool,
+}
+
+impl Question {
+    async fn ask(&mut self, stream: &Stream) -> Result<(), Error> {
+        stream.link.reach().await?;
+        while !self.unanswered {
+            if now() >= self.until {
+                // Whoever renews may do so twice, and is told what is lost; an acknowledgement in doubt would hide it.
+                self.renew(stream).await?;
+            }
+            if self.ids.is_empty() {
+                return Ok(());
+            }
+            let (key, group) = (stream.owner.key.clone(), stream.owner.group.clone());
+            let command = XAck { key, group, ids: self.ids.clone() };
+            match stream.link.run_until(&command, self.until).await {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {}
+                Err(error) => {
+                    self.unanswered = error.server().is_none();
+                    return Err(error);
+                }
+            }
+        }
+        // What is pending nowhere was acknowledged by ourselves.
+        for chunk in self.ids.chunks(CHUNK) {
+            let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease(), false).await?;
+            self.lost.extend(owned_by_others(stream, &others).await?);
+        }
+        Ok(())
     }
-    Ok(lost)
+
+    async fn renew(&mut self, stream: &Stream) -> Result<(), Error> {
+        let (asked, lease) = (now(), &stream.config.lease);
+        let mut lost = Vec::new();
+        for chunk in self.ids.chunks(CHUNK) {
+            lost.extend(stream.link.renew(&stream.owner, chunk, lease.lease()).await?);
+        }
+        self.ids.retain(|id| !lost.contains(id));
+        self.lost.extend(lost);
+        self.until = asked + lease.trusted();
+        Ok(())
+    }
 }
 
 /// Which of `ids` (ascending) are pending, and not with us.

@@ -86,7 +86,7 @@ pub(crate) async fn take(stream: Arc<Stream>, recounts: Vec<Recount>, mut permit
 }
 
 async fn set_counts(stream: &Stream, recounts: &[Recount]) -> Result<Vec<Taken>, Error> {
-    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone);
+    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone, &stream.config.retry);
     let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
     stream.link.take(&stream.owner, &counts, true, stream.config.lease.lease()).await
 }

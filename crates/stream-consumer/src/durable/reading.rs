@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits};
-use stream_redis::command::XPending;
+use stream_redis::command::{PendingEntry, XPending};
 use stream_redis::{Error, ErrorKind, NodeDoubt, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
 use tokio::time::Sleep;
 
@@ -30,8 +30,8 @@ const REFUSALS: u32 = 3;
 
 /// What came of polling.
 pub(crate) enum Progress {
-    /// Connected; these entries (with their delivery counts) had been delivered to nobody.
-    Opened { undelivered: Vec<(EntryId, u64)> },
+    /// Connected; these entries had been delivered to nobody.
+    Opened { undelivered: Vec<Undelivered> },
     /// Entries are in the batch; `complete` when the reply is at its end.
     Entries { complete: bool },
     /// It cannot go on.
@@ -50,7 +50,17 @@ enum State {
 
 struct Prepared {
     reader: Box<dyn Reader>,
-    undelivered: Vec<(EntryId, u64)>,
+    undelivered: Vec<Undelivered>,
+}
+
+/// An entry of the own pending list that is not held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Undelivered {
+    pub(crate) id: EntryId,
+    /// Its count on the server.
+    pub(crate) deliveries: u64,
+    /// Whether it was not read but claimed, by a command whose answer was lost: then its count is one of starts.
+    pub(crate) claimed: bool,
 }
 
 struct Asked {
@@ -67,6 +77,8 @@ pub(crate) struct Reading {
     backoff: Backoff,
     doubt: NodeDoubt,
     asked: VecDeque<Asked>,
+    /// The greatest id that had been delivered to anybody before the reads in flight were asked for, as far as is known.
+    before: EntryId,
     /// When the read was asked for that is being answered or was answered last, and whether it waited for entries.
     answered: Option<(Instant, bool)>,
     /// Whether the last reply left nothing behind on the server.
@@ -98,7 +110,8 @@ impl Reading {
         };
         Self {
             stream: Arc::clone(stream),
-            state: State::Preparing(Box::pin(prepare(Arc::clone(stream), true, false))),
+            state: State::Preparing(Box::pin(prepare(Arc::clone(stream), true, None))),
+            before: EntryId::ZERO,
             request: ReadRequest { key: stream.owner.key.clone(), from, count: 1, block: None },
             ahead: ReadAhead::new(limits),
             backoff: Backoff::new(config.backoff),
@@ -153,6 +166,10 @@ impl Reading {
             if wanted == 0 {
                 return;
             }
+            if self.asked.is_empty() {
+                let book = self.stream.book();
+                self.before = book.read_to.max(book.delivered);
+            }
             self.request.count = wanted;
             self.request.block = blocking.then_some(self.stream.config.block);
             reader.submit(&self.request);
@@ -160,13 +177,14 @@ impl Reading {
         }
     }
 
-    /// Reads no more. Returns whether a read was cut off: then something may have been delivered to nobody.
-    pub(crate) fn close(&mut self) -> bool {
+    /// Reads no more. Where a read was cut off, something may have been delivered to nobody; returns what had been delivered
+    /// before it then.
+    pub(crate) fn close(&mut self) -> Option<EntryId> {
         self.state = State::Closed;
         self.interrupted |= !self.asked.is_empty();
         self.asked.clear();
         self.in_reply = false;
-        self.interrupted
+        self.interrupted.then_some(self.before)
     }
 
     /// Whether the rest of a reply is still to come.
@@ -262,7 +280,7 @@ impl Reading {
     pub(crate) fn delivered_since(&self, now: Instant) -> Instant {
         let Some((asked, blocking)) = self.answered else { return now };
         let waits = if blocking { self.stream.config.block } else { Duration::ZERO };
-        stream_core::delivered_since(asked, waits, now)
+        self.stream.config.lease.delivered_since(asked, waits, now)
     }
 
     /// A reply is complete.
@@ -387,12 +405,14 @@ impl Reading {
     }
 
     fn prepare(&mut self) {
-        self.state = State::Preparing(Box::pin(prepare(Arc::clone(&self.stream), !self.was_open, self.interrupted)));
+        let interrupted = self.interrupted.then_some(self.before);
+        self.state = State::Preparing(Box::pin(prepare(Arc::clone(&self.stream), !self.was_open, interrupted)));
     }
 }
 
-/// Makes everything ready for a read: group, socket, and what an interrupted read has left behind.
-async fn prepare(stream: Arc<Stream>, first: bool, interrupted: bool) -> Result<Prepared, Error> {
+/// Makes everything ready for a read: group, socket, and what a read has left behind that was `interrupted`, by what had been
+/// delivered before it.
+async fn prepare(stream: Arc<Stream>, first: bool, interrupted: Option<EntryId>) -> Result<Prepared, Error> {
     let was_connected = stream.link.is_connected();
     if let Err(error) = group::ensure(&stream).await {
         // Whatever cut off the read has mostly ended the connection for commands as well, and only a command finds that out.
@@ -407,13 +427,17 @@ async fn prepare(stream: Arc<Stream>, first: bool, interrupted: bool) -> Result<
     }
     let name = format!("streamkeeper:{}", stream.owner.consumer);
     let reader = stream.config.client.connector().open_reader(&stream.owner.key, &name).await?;
-    let undelivered = if interrupted { undelivered(&stream).await? } else { Vec::new() };
+    let undelivered = match interrupted {
+        Some(before) => undelivered(&stream, before).await?,
+        None => Vec::new(),
+    };
     Ok(Prepared { reader, undelivered })
 }
 
 /// Entries of the own pending list that no read has brought: the server delivered them to a connection that was lost. They
-/// have greater ids than any that arrived, and their attempt was not started.
-pub(crate) async fn undelivered(stream: &Stream) -> Result<Vec<(EntryId, u64)>, Error> {
+/// have greater ids than any that arrived, and their attempt was not started. What had been delivered `before`, and what has
+/// more than the one delivery that a read counts, was claimed.
+pub(crate) async fn undelivered(stream: &Stream, before: EntryId) -> Result<Vec<Undelivered>, Error> {
     const PAGE: usize = 1_000;
     let mut found = Vec::new();
     let mut from = stream.book().read_to;
@@ -443,7 +467,13 @@ pub(crate) async fn undelivered(stream: &Stream) -> Result<Vec<(EntryId, u64)>, 
         {
             let book = stream.book();
             let held = |id| !book.ledger.is_new(id) && book.ledger.find(id).is_some();
-            found.extend(entries.iter().filter(|entry| !held(entry.id)).map(|entry| (entry.id, entry.deliveries)));
+            found.extend(entries.iter().filter(|entry| !held(entry.id)).map(
+                |&PendingEntry { id, deliveries, .. }| Undelivered {
+                    id,
+                    deliveries,
+                    claimed: deliveries > 1 || id <= before || book.uncounted.contains_key(&id),
+                },
+            ));
         }
         if !full {
             return Ok(found);

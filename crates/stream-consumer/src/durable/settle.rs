@@ -6,21 +6,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
 use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
+use stream_redis::Error;
 use stream_redis::command::XAck;
-use stream_redis::{Error, ErrorKind};
 
 use super::flight::Landed;
 use super::held::{Burial, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
-use super::stream::now;
+use super::stream::{Stream, now};
 use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::pace::wall_ms;
-use crate::work::{Outcomes, Work};
+use crate::work::{Outcomes, Work, too_few};
 
 /// How long an acknowledgement may wait for others while handlers run.
 pub(crate) const LINGER: Duration = Duration::from_millis(25);
@@ -36,6 +35,11 @@ impl<W: Work> Worker<W> {
     pub(crate) fn settle_all(&mut self, members: Members, outcomes: Outcomes) {
         let Members { slots, deliveries, since: _ } = members;
         match outcomes {
+            Outcomes::All(Outcome::Done) => {
+                for (slot, delivery) in slots.into_iter().zip(&deliveries) {
+                    self.done(slot, delivery);
+                }
+            }
             Outcomes::All(outcome) => {
                 for (slot, delivery) in slots.into_iter().zip(deliveries) {
                     self.settle(slot, delivery, outcome.clone());
@@ -44,16 +48,28 @@ impl<W: Work> Worker<W> {
             Outcomes::Each(outcomes) => {
                 let mut outcomes = outcomes.into_iter();
                 for (slot, delivery) in slots.into_iter().zip(deliveries) {
-                    let outcome = outcomes
-                        .next()
-                        .unwrap_or_else(|| Outcome::failed("the batch handler returned fewer outcomes than items"));
+                    let outcome = outcomes.next().unwrap_or_else(too_few);
                     self.settle(slot, delivery, outcome);
                 }
             }
         }
     }
 
+    /// Its handler returned well, which is the same in every mode.
+    pub(crate) fn done(&mut self, slot: Slot, delivery: &Delivery) {
+        let (id, attempt) = (delivery.id(), delivery.attempt());
+        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        count(&self.stream.counters.handled, 1);
+        self.succeeded = true;
+        self.stream.tell(&Event::Handled { id, attempt });
+        self.leave_lane(slot);
+        self.acknowledge(slot, id);
+    }
+
     pub(crate) fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
+        if outcome == Outcome::Done {
+            return self.done(slot, &delivery);
+        }
         let mode = self.stream.config.acknowledge;
         if outcome.is_stop() && !std::mem::replace(&mut self.stopped_by_handler, true) {
             self.fleet.shutdown.stop_gently();
@@ -95,19 +111,9 @@ impl<W: Work> Worker<W> {
 
     /// Entries whose payload could not be decoded go to the dead letters at once; the others stay.
     pub(crate) fn bury_undecodable(&mut self, members: Members, undecodable: Vec<(usize, String)>) -> Members {
-        if undecodable.is_empty() {
-            return members;
-        }
-        let Members { slots, deliveries, since } = members;
-        let mut left = Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since };
-        let mut undecodable = undecodable.into_iter().peekable();
-        for (place, (slot, delivery)) in slots.into_iter().zip(deliveries).enumerate() {
-            if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
-                self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
-            } else {
-                left.slots.push(slot);
-                left.deliveries.push(delivery);
-            }
+        let (left, undecodable) = members.without(undecodable);
+        for (slot, delivery, error) in undecodable {
+            self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
         }
         left
     }
@@ -199,6 +205,9 @@ impl<W: Work> Worker<W> {
             return;
         }
         self.handing_back += entries.len() as u64;
+        if self.stream.is_stopping() {
+            self.given_back.extend(entries.iter().map(|(_, id, _)| *id));
+        }
         for chunk in entries.chunks(250) {
             let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
             let stream = Arc::clone(&self.stream);
@@ -266,14 +275,12 @@ impl<W: Work> Worker<W> {
         let mut oldest = now;
         {
             let mut book = self.stream.book();
-            certain.retain(|&(slot, id)| match book.ledger.lease(slot) {
+            certain.retain(|&(slot, id)| match book.ledger.settling(slot) {
                 Lease::Held(at) if certainty.covers(at, now) && !delete => {
                     oldest = oldest.min(at);
-                    book.ledger.set_stage(slot, Stage::Settling);
                     true
                 }
                 Lease::Held(_) => {
-                    book.ledger.set_stage(slot, Stage::Settling);
                     unsure.push((slot, id));
                     false
                 }
@@ -299,22 +306,17 @@ impl<W: Work> Worker<W> {
             self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
-                let late = || Error::new(ErrorKind::Timeout, "the leases were not certain any more when it was sent");
-                let result = stream.link.run_until(&command, until).await.and_then(|sent| sent.ok_or_else(late));
-                Landed::Acknowledged { entries: certain, result }
+                match stream.link.run_until(&command, until).await {
+                    Ok(Some(removed)) => Landed::Acknowledged { entries: certain, result: Ok(removed) },
+                    Err(error) => Landed::Acknowledged { entries: certain, result: Err(error) },
+                    Ok(None) => acknowledge_checked(&stream, certain).await,
+                }
             }));
         }
         if !unsure.is_empty() {
             self.acks_in_flight += 1;
             let stream = Arc::clone(&self.stream);
-            self.send(Box::pin(async move {
-                let mut ids: Vec<_> = unsure.iter().map(|(_, id)| *id).collect();
-                ids.sort_unstable();
-                let lease = stream.config.lease.lease();
-                let delete = stream.config.delete_acknowledged;
-                let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
-                Landed::Checked { entries: unsure, result }
-            }));
+            self.send(Box::pin(async move { acknowledge_checked(&stream, unsure).await }));
         }
     }
 
@@ -404,4 +406,13 @@ impl<W: Work> Worker<W> {
         self.acks_since.get_or_insert(now);
         self.acks_not_before = Some(now + pause);
     }
+}
+
+/// Acknowledges what is still ours.
+async fn acknowledge_checked(stream: &Stream, entries: Vec<(Slot, EntryId)>) -> Landed {
+    let mut ids: Vec<_> = entries.iter().map(|(_, id)| *id).collect();
+    ids.sort_unstable();
+    let (lease, delete) = (stream.config.lease.lease(), stream.config.delete_acknowledged);
+    let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
+    Landed::Checked { entries, result }
 }

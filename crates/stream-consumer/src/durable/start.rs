@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
-use stream_core::{DeadReason, EntryId, Lease, Slot, Stage, Takeover};
+use stream_core::{DeadReason, Lease, Slot, Stage, Takeover};
 use stream_redis::{Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -13,6 +13,7 @@ use super::config::Acknowledge;
 use super::flight::{PAUSE, Places, take, take_back, take_suspect};
 use super::held::{Alone, InLane, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_in_place, span_of};
+use super::reading::Undelivered;
 use super::stream::now;
 use super::worker::Worker;
 use crate::delivery::Delivery;
@@ -71,8 +72,10 @@ impl<W: Work> Worker<W> {
         while members.as_ref().is_none_or(|members| members.slots.len() < limit) {
             let Some(ready) = self.queue.pop_front() else { break };
             let Some(since) = self.still_ours(&ready, now) else { continue };
-            let members =
-                members.get_or_insert_with(|| Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since });
+            let members = members.get_or_insert_with(|| {
+                let most = limit.min(self.queue.len() + 1);
+                Members { slots: SmallVec::with_capacity(most), deliveries: SmallVec::with_capacity(most), since }
+            });
             members.since = members.since.min(since);
             members.slots.push(ready.slot);
             members.deliveries.push(ready.delivery);
@@ -183,20 +186,34 @@ impl<W: Work> Worker<W> {
         self.settle_all(ended.members, ended.outcomes);
     }
 
-    /// Entries that had been delivered to nobody: their attempt was not started, so it is not counted again.
-    pub(crate) fn take_up_undelivered(&mut self, undelivered: Vec<(EntryId, u64)>) {
+    /// Entries that had been delivered to nobody: their attempt was not started, so it is not counted again. Those that were
+    /// claimed are taken over.
+    pub(crate) fn take_up_undelivered(&mut self, undelivered: Vec<Undelivered>) {
         let now = now();
         let stream = Arc::clone(&self.stream);
         let mut book = stream.book();
-        for (id, deliveries) in undelivered {
-            book.read_to = book.read_to.max(id);
+        let mut taken_over = Vec::new();
+        for Undelivered { id, deliveries, claimed } in undelivered {
+            if !claimed {
+                book.read_to = book.read_to.max(id);
+            }
+            book.uncounted.remove(&id);
             if !book.ledger.is_new(id) && book.ledger.find(id).is_some() {
                 // Its lease was over as well, and the steward has claimed it meanwhile.
                 continue;
             }
             let slot = book.ledger.insert(id, now, None);
-            let attempt = u32::try_from(deliveries.max(1)).unwrap_or(u32::MAX);
-            self.recounts.push_back(Recount { slot, id, attempt, alone: false, give_up: false });
+            if claimed {
+                taken_over.push((slot, id, deliveries));
+            } else {
+                self.recounts.push_back(Recount { slot, id, attempt: 1, alone: false, give_up: false });
+            }
+        }
+        drop(book);
+        if !taken_over.is_empty() {
+            count(&stream.counters.taken_over, taken_over.len() as u64);
+            stream.tell(&Event::TakenOver { count: taken_over.len() });
+            self.take_over(TakenOver::Counted(taken_over));
         }
     }
 
@@ -372,7 +389,18 @@ impl<W: Work> Worker<W> {
         let (bodies, bytes) = sizes.fold((0, 0), |(bodies, bytes), size| (bodies + 1, bytes + size));
         self.reading.received(bodies, bytes);
         for (recount, answer) in recounts.into_iter().zip(answers) {
+            if self.is_lost(recount.slot) {
+                // It was lost while the command was under way. If it is ours again by now, it came back as another delivery,
+                // which runs for itself.
+                self.forget(recount.slot);
+                continue;
+            }
             match answer {
+                // The answer came so late that somebody else may own it by now: asked once more, for the same count.
+                Taken::Entry(_) if self.is_stale(recount, at) => {
+                    permits.pop();
+                    self.take_again(vec![recount], now());
+                }
                 Taken::Entry(entry) => {
                     let permit =
                         if suspect { std::mem::take(&mut permits) } else { permits.pop().into_iter().collect() };
@@ -428,6 +456,13 @@ impl<W: Work> Worker<W> {
         if finished > 0 {
             self.reading.finished(finished, clock);
         }
+    }
+
+    /// Whether an entry that is to start was taken too long ago to be certainly ours.
+    fn is_stale(&self, recount: Recount, taken: Instant) -> bool {
+        let config = &self.stream.config;
+        let checked_later = recount.give_up || config.acknowledge == Acknowledge::First;
+        !checked_later && !config.lease.is_certain(taken, now())
     }
 
     pub(crate) fn take_again(&mut self, recounts: Vec<Recount>, at: Instant) {

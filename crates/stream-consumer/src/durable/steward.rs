@@ -182,6 +182,7 @@ impl Search {
                 }
                 tell(stream, taken_over, whole.len(), TakenOver::Whole(whole)).await;
             } else if !claimed.ids.is_empty() {
+                note_uncounted(stream, &claimed.ids);
                 let counts = match counts(stream, &claimed.ids).await {
                     Ok(counts) => counts,
                     Err(error) if group::is_denied(&error) => {
@@ -269,6 +270,7 @@ fn room(stream: &Stream) -> usize {
 fn take_up(stream: &Stream, id: EntryId) -> Option<Slot> {
     let at = now();
     let mut book = stream.book();
+    book.uncounted.remove(&id);
     if !book.ledger.is_new(id)
         && let Some(slot) = book.ledger.find(id)
     {
@@ -277,6 +279,14 @@ fn take_up(stream: &Stream, id: EntryId) -> Option<Slot> {
     }
     // One that was lost and came back is another delivery: the handler that runs here still is not its owner.
     Some(book.ledger.insert(id, at, None))
+}
+
+/// They are ours, and until their counts are known, nothing else tells them from what a read was cut off from.
+fn note_uncounted(stream: &Stream, ids: &[EntryId]) {
+    let (at, lease) = (now(), stream.config.lease.lease());
+    let mut book = stream.book();
+    book.uncounted.retain(|_, claimed| at.saturating_duration_since(*claimed) < lease);
+    book.uncounted.extend(ids.iter().map(|id| (*id, at)));
 }
 
 async fn tell(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>, number: usize, entries: TakenOver) {

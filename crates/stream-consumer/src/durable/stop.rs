@@ -217,14 +217,19 @@ impl<W: Work> Worker<W> {
     }
 
     /// Gives back what a cut read may have brought to nobody, and removes the own consumer if it holds nothing.
-    async fn leave(&mut self, cut: bool) -> bool {
+    async fn leave(&mut self, cut: Option<EntryId>) -> bool {
         let stream = &self.stream;
-        if cut
+        if let Some(before) = cut
             && stream.config.acknowledge != super::Acknowledge::NoAck
-            && let Ok(left) = undelivered(stream).await
+            && let Ok(left) = undelivered(stream, before).await
             && !left.is_empty()
         {
-            let counts: Vec<_> = left.iter().map(|(id, deliveries)| (*id, deliveries.saturating_sub(1))).collect();
+            let counts: Vec<_> = left
+                .iter()
+                // What was given back is still pending for us, with a count that is right.
+                .filter(|left| !self.given_back.contains(&left.id))
+                .map(|left| (left.id, left.deliveries.saturating_sub(u64::from(!left.claimed))))
+                .collect();
             for chunk in counts.chunks(250) {
                 let back = stream.link.hand_back(&stream.owner, chunk).await;
                 self.report.handed_back += back.unwrap_or(0);

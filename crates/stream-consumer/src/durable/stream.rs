@@ -1,5 +1,6 @@
 //! [`Stream`]: what the tasks of one stream share: its names, what is held of it, and what is known of its group.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
@@ -31,6 +32,10 @@ pub(crate) struct Book {
     pub(crate) recognise: bool,
     /// The greatest id that a read has brought.
     pub(crate) read_to: EntryId,
+    /// The greatest id that the group had delivered to anybody, when that was last asked.
+    pub(crate) delivered: EntryId,
+    /// Entries that were claimed and whose delivery counts are not known, and when: ours, and held nowhere.
+    pub(crate) uncounted: BTreeMap<EntryId, Instant>,
 }
 
 /// What the tasks of one stream share.
@@ -84,6 +89,8 @@ impl Stream {
                 finished: Finished::new(DEFAULT_FINISHED_CAPACITY),
                 recognise: false,
                 read_to: EntryId::ZERO,
+                delivered: EntryId::ZERO,
+                uncounted: BTreeMap::new(),
             }),
             disturbed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -186,6 +193,7 @@ impl Stream {
     }
 
     /// Tells the observer and the log.
+    #[inline]
     pub(crate) fn tell(&self, event: &Event<'_>) {
         crate::observe::tell(&self.source, self.config.observer.as_deref(), event);
     }

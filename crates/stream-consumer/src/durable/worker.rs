@@ -4,7 +4,7 @@
 //! The loop awaits and carries out; what is decided is decided by the pure types it holds. Nothing here is awaited that may
 //! not come: every wait stands beside the timer and the shutdown switch.
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,11 +21,12 @@ use tokio_util::sync::PollSemaphore;
 use super::config::Acknowledge;
 use super::flight::{Flight, Landed};
 use super::held::{Alone, Fleet, InLane, Ready, Recount, TakenOver, Waiting};
-use super::job::{Ended, FutureBox, Jobs};
+use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
 use super::stream::{Stream, now};
 use crate::delivery::Delivery;
 use crate::error::RunError;
+use crate::in_place::InPlace;
 use crate::observe::{Event, count};
 use crate::work::Work;
 
@@ -69,8 +70,7 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) inline: Inline,
     /// Which leases are certain at the moment.
     pub(crate) certainty: Certainty,
-    /// Memory for the future of the next handler.
-    pub(crate) future_box: Option<FutureBox<W>>,
+    pub(crate) in_place: InPlace<W>,
     permits: PollSemaphore,
     /// Whether this loop stands in the line for a place.
     in_line: bool,
@@ -100,6 +100,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) owes: bool,
     /// Entries on their way back to the group.
     pub(crate) handing_back: u64,
+    /// Those that were given back in the end.
+    pub(crate) given_back: HashSet<EntryId>,
     taken_over: mpsc::Receiver<TakenOver>,
     pub(crate) last_sweep: Instant,
     timer: Pin<Box<Sleep>>,
@@ -134,7 +136,7 @@ impl<W: Work> Worker<W> {
             jobs: Jobs::new(),
             inline: Inline::new(),
             certainty: stream.config.lease.certainty(now()),
-            future_box: None,
+            in_place: InPlace::new(),
             in_line: false,
             spare: None,
             starved: false,
@@ -154,6 +156,7 @@ impl<W: Work> Worker<W> {
             succeeded: false,
             owes: stream.config.acknowledge.is_beforehand(),
             handing_back: 0,
+            given_back: HashSet::new(),
             taken_over,
             last_sweep: now(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -266,6 +269,7 @@ impl<W: Work> Worker<W> {
         let now = now();
         self.stream.begin_turn(now);
         self.wake(now);
+        self.let_others_in(now);
         if self.owes {
             self.start_ready();
             self.leave_line();

@@ -178,8 +178,9 @@ impl EphemeralBuilder {
         self
     }
 
-    /// How many entries of each stream may be held in memory beyond those that run. Default 1,000. When so many are held,
-    /// reading pauses; a stream that is trimmed meanwhile may lose entries that were not read, which is told.
+    /// How many entries of each stream may be held in memory beyond those that run. Default 1,000. One read brings half of
+    /// them at most, so that the next is under way while its entries are handled. When so many are held, reading pauses; a
+    /// stream that is trimmed meanwhile may lose entries that were not read, which is told.
     pub fn prefetch(mut self, entries: usize) -> Self {
         self.prefetch = entries;
         self

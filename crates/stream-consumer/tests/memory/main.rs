@@ -2,6 +2,7 @@
 
 mod acknowledging;
 mod blocking;
+mod late;
 mod modes;
 mod nodes;
 mod owning;

@@ -138,7 +138,7 @@ enum Away {
 }
 
 #[tokio::test(start_paused = true)]
-async fn suspects_of_a_node_that_is_away_keep_places_for_a_lease_at_most() {
+async fn suspects_of_a_node_that_is_away_keep_places_for_two_leases_at_most() {
     for (away, deliveries) in [(Away::Handled, 2), (Away::Handled, 3), (Away::Counted, 2), (Away::Counted, 3)] {
         let nodes = Nodes::default();
         let born = Instant::now();
@@ -185,7 +185,8 @@ async fn suspects_of_a_node_that_is_away_keep_places_for_a_lease_at_most() {
         .await;
         let what = format!("{away:?}, {deliveries}");
         let (longest, entries) = nodes.longest_wait(&waits, Duration::from_secs(30)).await;
-        assert!(entries >= 290 && longest <= LEASE + Duration::from_secs(1), "{what}: {entries}, {longest:?}");
+        // While it is not known whether its count was set, and then while that is set back.
+        assert!(entries >= 290 && longest <= 2 * LEASE + Duration::from_secs(1), "{what}: {entries}, {longest:?}");
         let (longest, entries) = nodes.longest_wait(&waits, Duration::from_mins(2)).await;
         assert!(entries >= 1_190 && longest <= Duration::from_millis(200), "{what}: {entries}, {longest:?}");
         nodes.far.set_down(false);

@@ -115,6 +115,7 @@ mod tests {
             last_generated_id: EntryId::new(last, 0),
             entries_added: Some(last),
             first_entry: first.map(|ms| EntryId::new(ms, 0)),
+            last_entry: first.map(|_| EntryId::new(last, 0)),
             max_deleted: None,
             groups: 1,
         };

@@ -42,6 +42,11 @@ pub enum What {
         /// The name under which it consumes.
         consumer: String,
     },
+    /// A process was asked to stop: from now on it gives back what it has not started.
+    Stopping {
+        /// Its number.
+        process: u32,
+    },
     /// A process is gone, by this time at the latest.
     ProcessEnded {
         /// Its number.

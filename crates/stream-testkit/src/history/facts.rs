@@ -81,6 +81,7 @@ impl Entry {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Process {
     pub(super) consumer: Option<String>,
+    pub(super) stopping: Option<u64>,
     pub(super) ended: Option<(u64, Ending)>,
     pub(super) silences: Vec<Silence>,
 }
@@ -205,6 +206,7 @@ impl Facts {
             What::ProcessStarted { process, ref consumer } => {
                 self.processes.entry(process).or_default().consumer = Some(consumer.clone());
             }
+            What::Stopping { process } => self.processes.entry(process).or_default().stopping = Some(at),
             What::ProcessEnded { process, how } => self.processes.entry(process).or_default().ended = Some((at, how)),
             What::Started { process, entry, number, attempt } => {
                 let known = self.entry(entry);

@@ -79,6 +79,7 @@ impl fmt::Display for Event {
             What::ProcessStarted { process, consumer } => {
                 write!(f, "process-started {process} {}", consumer.escape_default())
             }
+            What::Stopping { process } => write!(f, "stopping {process}"),
             What::ProcessEnded { process, how } => write!(f, "process-ended {process} {}", how.word()),
             What::Started { process, entry, number, attempt } => {
                 write!(f, "started {process} {entry} {number} {attempt}")
@@ -156,7 +157,7 @@ fn parse(line: &str) -> Option<Event> {
     let rest = head.next()?;
     let count = match kind {
         "group-lost" | "cured" | "acknowledged" | "done-up-to" | "trimmed-below" | "forgotten" | "pending" | "end"
-        | "broken" => 1,
+        | "broken" | "stopping" => 1,
         "process-started" | "process-ended" | "lease-lost" | "reader-ready" | "reader-got" | "reader-reset"
         | "resident" => 2,
         "unconfirmed" | "redriven" | "silence" | "reader-gap" => 3,
@@ -170,6 +171,7 @@ fn parse(line: &str) -> Option<Event> {
         }
         "unconfirmed" => What::Unconfirmed { number: words.number()?, key: words.maybe()?.0, fate: words.word()? },
         "process-started" => What::ProcessStarted { process: words.number()?, consumer: words.text()? },
+        "stopping" => What::Stopping { process: words.number()? },
         "process-ended" => What::ProcessEnded { process: words.number()?, how: words.word()? },
         "started" => What::Started {
             process: words.number()?,

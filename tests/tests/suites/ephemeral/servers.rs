@@ -196,8 +196,10 @@ async fn b39_a_reader_trimmed_past_its_cursor_says_so() {
         assert_eq!(seen.ids(), (1..=10).chain(50..=100).map(id).collect::<Vec<_>>());
         let told = running.events.named("Gap");
         assert_eq!(told.len(), 1, "{told:?} on {}", server.name());
-        let missed = if server.name().contains("6.2") { "None" } else { "Some(39)" };
-        assert!(told[0].text.contains(&format!("after: 10-0, before: 50-0, missed: {missed}")), "{}", told[0].text);
+        // Ten were read in two reads. By the count it is certain that nothing was missing in the first.
+        let (after, missed) = if server.name().contains("6.2") { (10, "None") } else { (5, "Some(39)") };
+        let gap = format!("after: {after}-0, before: 50-0, missed: {missed}");
+        assert!(told[0].text.contains(&gap), "{}", told[0].text);
         running.stop().await;
         server
     })

@@ -5,6 +5,7 @@ mod claiming;
 mod connections;
 mod data;
 mod dead_letters;
+mod gaps;
 mod half_open;
 mod handlers;
 mod oddities;

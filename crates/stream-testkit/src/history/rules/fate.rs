@@ -117,7 +117,13 @@ fn wrong_letter(
 fn is_unlucky(entry: &Entry, facts: &Facts) -> bool {
     let cut_short = |run: &Run| match run.ended {
         None => facts.ended(run.process).is_some_and(|(_, how)| how.is_crash()),
-        Some((at, _)) => run.told.is_some() || facts.is_unaware(run.process, at),
+        // That it was handled may have been unknown to the server when the process died, or forgotten by it.
+        Some((at, _)) => {
+            run.told.is_some()
+                || facts.is_unaware(run.process, at)
+                || facts.may_be_unacknowledged(run.process, at)
+                || facts.lost_group_between(run.began, u64::MAX)
+        }
     };
     !entry.runs.is_empty() && entry.runs.iter().all(cut_short)
 }

@@ -67,8 +67,9 @@ fn out_of_turn(facts: &Facts, before: Turn<'_>, this: Turn<'_>) -> Option<String
 fn came_late(facts: &Facts, entry: &Entry, run: &Run) -> bool {
     let since = entry.published.unwrap_or(0).min(run.began);
     let handed_on = facts.processes.values().any(|process| {
-        let ended = process.ended.is_some_and(|(at, _)| (since..=run.began).contains(&at));
-        ended || process.silences.iter().any(|silence| silence.touches(since, run.began))
+        let gone = process.ended.map(|(at, _)| at).into_iter().chain(process.stopping);
+        gone.into_iter().any(|at| (since..=run.began).contains(&at))
+            || process.silences.iter().any(|silence| silence.touches(since, run.began))
     });
     let silent = facts.silences.iter().any(|silence| silence.touches(since, run.began));
     let elsewhere = entry.runs.iter().any(|other| other.began < run.began);

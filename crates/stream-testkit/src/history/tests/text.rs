@@ -8,6 +8,7 @@ fn one_of_each() -> Vec<What> {
         What::Published { entry: id(8), number: 13, key: None, fate: Fate::Free },
         What::Unconfirmed { number: 14, key: None, fate: Fate::Kills },
         What::ProcessStarted { process: 3, consumer: "a host\n\"with\" \\ ä".to_owned() },
+        What::Stopping { process: 3 },
         What::ProcessEnded { process: 3, how: Ending::Aborted },
         What::Started { process: 3, entry: id(7), number: 12, attempt: 2 },
         What::Finished { process: 3, entry: id(7), attempt: 2, result: Returned::Rejected },
