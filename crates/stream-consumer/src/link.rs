@@ -261,6 +261,11 @@ impl Link {
         result
     }
 
+    /// Whether there is a connection that is not known to have failed.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.shared.state().connection.is_some()
+    }
+
     /// Whether the server has refused scripts.
     pub(crate) fn is_plain(&self) -> bool {
         self.fenced.is_plain()

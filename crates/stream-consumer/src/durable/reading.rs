@@ -413,7 +413,15 @@ impl Reading {
 /// Makes everything ready for a read: group, socket, and what a read has left behind that was `interrupted`, by what had been
 /// delivered before it.
 async fn prepare(stream: Arc<Stream>, first: bool, interrupted: Option<EntryId>) -> Result<Prepared, Error> {
-    group::ensure(&stream).await?;
+    let was_connected = stream.link.is_connected();
+    if let Err(error) = group::ensure(&stream).await {
+        // Whatever cut off the read has mostly ended the connection for commands as well, and only a command finds that out.
+        // It is no second failure: the next attempt is paced by the connection alone.
+        if !was_connected || error.recovery() != Recovery::Reconnect {
+            return Err(error);
+        }
+        group::ensure(&stream).await?;
+    }
     if first {
         group::before_first_read(&stream).await;
     }

@@ -199,3 +199,30 @@ async fn suspects_of_a_node_that_is_away_keep_places_for_two_leases_at_most() {
         assert_eq!((journal.attempts().len(), report.stats.dead_lettered), (5, 0), "{what}");
     }
 }
+
+/// A server that ends all connections at once, as a master does that is demoted. Each of the two has its first pause, at the
+/// same time, and no second one.
+#[tokio::test(start_paused = true)]
+async fn connections_that_end_together_are_one_failure_and_not_two() {
+    for _ in 0..50 {
+        let server = MemoryServer::new();
+        let (journal, shutdown) = (Journal::default(), Shutdown::new());
+        let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+        let run = tokio::spawn({
+            let (journal, shutdown) = (journal.clone(), shutdown.clone());
+            async move { consumer.run_with(&shutdown, move |cx: Context| journal.done(cx)).await }
+        });
+        sleep(Duration::from_millis(100)).await;
+        server.kill_connections();
+        publish(&server, "s", 1);
+        let began = Instant::now();
+        stream_testkit::eventually(Duration::from_mins(1), "the entry", || {
+            std::future::ready((!journal.attempts().is_empty()).then_some(()))
+        })
+        .await;
+        // A second each at most, by the default backoff.
+        assert!(began.elapsed() < Duration::from_millis(2_100), "{:?}", began.elapsed());
+        shutdown.stop();
+        run.await.unwrap().unwrap();
+    }
+}
