@@ -124,7 +124,9 @@ impl Undelivered {
         self.set = (self.set || self.are_set(facts)) && !facts.is_caught_up();
         let (begin, behind) = (facts.begin(), facts.is_behind());
         let removed = facts.removed().filter(|_| !self.set);
-        let gone = self.waits.is_some_and(|id| id > facts.delivered && id < begin);
+        let latest = self.before.and_then(|before| before.last);
+        let seen = [self.waits, latest].into_iter().flatten();
+        let gone = seen.clone().any(|id| id > facts.delivered && id < begin);
         let passed = self.passed(facts);
         let missed = match (removed, passed) {
             (Some(removed), Some(passed)) if behind && !another && self.vague != Some(facts.delivered) => {
@@ -156,7 +158,7 @@ impl Undelivered {
             // Where the server does not know the count, it will estimate it, which gives the whole position.
             read: Some(facts.read.unwrap_or(passed)),
         });
-        let seen = [self.waits, facts.stream.first, facts.last].into_iter().flatten();
+        let seen = seen.chain(facts.stream.first).chain(facts.last);
         self.waits = seen.filter(|id| *id > facts.delivered && *id >= begin).min();
         self.before = Some(*facts);
         gap

@@ -9,7 +9,9 @@ use stream_redis::command::{Command, XInfoGroups, XInfoStream};
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Profile;
 
-#[derive(Debug, Clone)]
+use super::facts;
+
+#[derive(Debug, Clone, Copy)]
 enum Step {
     Add(u64),
     Read(usize, usize),
@@ -102,7 +104,7 @@ impl World {
         let exact = self.profile >= Profile::Redis72Plus;
         let follower = &mut self.followers[which];
         let group = groups.iter().find(|group| group.name.to_string() == follower.name).unwrap();
-        let Some(gap) = follower.undelivered.look(&super::facts(&info, group, exact)) else { return Ok(()) };
+        let Some(gap) = follower.undelivered.look(&facts(&info, group, exact)) else { return Ok(()) };
         let within = |id: &&EntryId| **id > gap.after && **id <= gap.before;
         let really = follower.lost.iter().filter(within).count() as u64;
         prop_assert!(really >= gap.missed.unwrap_or(1), "{gap:?} of {:?}", follower.lost);
