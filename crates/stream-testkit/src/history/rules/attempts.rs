@@ -73,7 +73,13 @@ impl Count<'_> {
                 let seen = self.entry.runs.iter().any(|other| {
                     other.attempt == run.attempt && (other.process, other.began) != (run.process, run.began)
                 });
-                if seen || !facts.is_unaware(run.process, run.began) {
+                // Who took it over by a command whose reply was lost finds it as if it had read it, and counts its start as
+                // the one that was cut off.
+                let took_it_blindly = before.is_some_and(|before| {
+                    (before.attempt, true) == (run.attempt, before.process != run.process)
+                        && facts.was_silent_between(run.process, before.began, run.began)
+                });
+                if !took_it_blindly && (seen || !facts.is_unaware(run.process, run.began)) {
                     self.wrong.push(format!("attempt {} where {due} was due", run.attempt));
                 }
             } else if run.attempt > due {
