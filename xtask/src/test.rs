@@ -12,9 +12,9 @@ use crate::steady::{self, State};
 use crate::steps::{cargo, run, timed};
 use crate::table::table;
 
-/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, 500 seeds of the simulation,
-/// the instruction counts of the parts (with valgrind), the integration suites on every server of this machine, a soak of two minutes on three topologies at a
-/// time, and the demo.
+/// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, 500 seeds of the
+/// simulation, the instruction counts of the parts (with valgrind), the integration suites on every server of this machine,
+/// a soak of two minutes on three topologies at a time, and the demo.
 ///
 /// All steps run, also after one that failed, so that one run shows all there is to mend. Servers of the matrix that are
 /// missing are named. The exit code is 0 only if every step passed.

@@ -207,6 +207,11 @@ impl Link {
         self.judged(&connection, result)
     }
 
+    /// Has the connection made anew, since it seems to lead to another server than that of a reader.
+    pub(crate) fn leave(&self) {
+        self.shared.state().connection = None;
+    }
+
     /// The connection, made anew if need be.
     async fn connection(&self) -> Result<Arc<dyn Connection>, Error> {
         loop {

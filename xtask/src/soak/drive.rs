@@ -122,48 +122,55 @@ impl Drive {
             cured,
             told: Instant::now(),
         };
-        let began = now();
-        let end = Instant::now() + self.time;
-        let longest_pause = if replicated { 600 } else { 6_000 };
-        let disturber =
-            Disturber { servers: &mut *servers, random, log: log.clone(), tally: tally.clone(), longest_pause };
-        let mut disturber = Box::pin(disturber.run(end));
-        let mut disturbed = None;
-        // The workers go on while the servers are put in order after the last fault.
-        while disturbed.is_none() {
-            scene.tick(Instant::now() < end).await?;
-            disturbed = tokio::time::timeout(LOOK, &mut disturber).await.ok();
+        let scene = &mut scene;
+        let result = async {
+            let began = now();
+            let end = Instant::now() + self.time;
+            let longest_pause = if replicated { 600 } else { 6_000 };
+            let disturber =
+                Disturber { servers: &mut *servers, random, log: log.clone(), tally: tally.clone(), longest_pause };
+            let mut disturber = Box::pin(disturber.run(end));
+            let mut disturbed = None;
+            // The workers go on while the servers are put in order after the last fault.
+            while disturbed.is_none() {
+                scene.tick(Instant::now() < end).await?;
+                disturbed = tokio::time::timeout(LOOK, &mut disturber).await.ok();
+            }
+            disturbed.transpose()?;
+            drop(disturber);
+            publishers.stop();
+            while let Some(ended) = tasks.join_next().await {
+                ended?;
+            }
+            let published_until = now();
+            scene.drain().await?;
+            scene.stop().await?;
+            end_watch.send_replace(true);
+            watcher.await?.finish().await?;
+            let place = servers.master().await;
+            let found = Asked::new(addresses[place].clone(), NAMES).all().await?;
+            scene.take_in();
+            let fleet = &mut scene.fleet;
+            note(fleet, &found);
+            let verdict = fleet.history.check(&expectations());
+            let memory = Memory::of(&fleet.history, VETERAN, began, published_until);
+            let seconds = (published_until - began) as f64 / 1e6;
+            Ok(Outcome {
+                verdict,
+                memory,
+                tally: tally.all(),
+                sent: publishers.numbered(),
+                seconds,
+                server: version,
+                seed: self.seed,
+                topology: self.topology.name(),
+            })
         }
-        disturbed.transpose()?;
-        drop(disturber);
-        publishers.stop();
-        while let Some(ended) = tasks.join_next().await {
-            ended?;
-        }
-        let published_until = now();
-        scene.drain().await?;
-        scene.stop().await?;
-        end_watch.send_replace(true);
-        watcher.await?.finish().await?;
-        let place = servers.master().await;
-        let found = Asked::new(addresses[place].clone(), NAMES).all().await?;
+        .await;
+        // Also where it came to no verdict.
         scene.take_in();
-        let fleet = &mut scene.fleet;
-        note(fleet, &found);
-        std::fs::write(folder.join("history"), fleet.history.to_string())?;
-        let verdict = fleet.history.check(&expectations());
-        let memory = Memory::of(&fleet.history, VETERAN, began, published_until);
-        let seconds = (published_until - began) as f64 / 1e6;
-        Ok(Outcome {
-            verdict,
-            memory,
-            tally: tally.all(),
-            sent: publishers.numbered(),
-            seconds,
-            server: version,
-            seed: self.seed,
-            topology: self.topology.name(),
-        })
+        std::fs::write(folder.join("history"), scene.fleet.history.to_string())?;
+        result
     }
 }
 

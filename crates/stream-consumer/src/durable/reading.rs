@@ -230,13 +230,18 @@ impl Reading {
                     match result {
                         Ok(()) => {
                             self.repairs += 1;
-                            // The first repair is followed by a read at once; one that does not last is paced.
+                            // The first repair is followed by a read at once; one that does not last is paced, and read over
+                            // a connection that is made anew, as the one for commands was.
                             if self.repairs == 1 {
                                 self.state = State::Open(reader);
                                 return Poll::Ready(Progress::Entries { complete: true });
                             }
                             let pause = self.backoff.next(fastrand::f64());
-                            self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
+                            if !self.asked.is_empty() {
+                                self.interrupt();
+                            }
+                            self.asked.clear();
+                            self.state = State::Pausing(None, Box::pin(tokio::time::sleep(pause)));
                         }
                         Err(error) => {
                             if let Some(end) = self.trouble(error) {
@@ -359,6 +364,11 @@ impl Reading {
             let pause = self.stream.config.backoff.max();
             self.state = State::Pausing(Some(reader), Box::pin(tokio::time::sleep(pause)));
             return None;
+        }
+        if self.repairs > 0 {
+            // What was there for those who asked was not there for those who read: the two have come to different servers,
+            // as while not everybody knows of a failover.
+            self.stream.link.leave();
         }
         let stream = Arc::clone(&self.stream);
         let repair = async move {

@@ -226,3 +226,41 @@ async fn connections_that_end_together_are_one_failure_and_not_two() {
         run.await.unwrap().unwrap();
     }
 }
+
+/// Commands go to a master that was replaced, until they are connected anew; reads go to the one that took over.
+#[derive(Debug, Clone, Default)]
+struct Split {
+    old: MemoryServer,
+    new: MemoryServer,
+    connected: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Connector for Split {
+    async fn connect(&self, key: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
+        let server = if self.connected.swap(true, Ordering::Relaxed) { &self.new } else { &self.old };
+        server.connect(key).await
+    }
+
+    async fn open_reader(&self, key: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
+        self.new.open_reader(key, name).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_there_for_commands_and_not_for_reads_has_both_connected_anew() {
+    let servers = Split::default();
+    publish(&servers.new, "s", 3);
+    let client = Client::from_connector(servers.clone());
+    let consumer = Consumer::durable(&client).stream("s").group("g").build().unwrap();
+    let (journal, shutdown) = (Journal::default(), Shutdown::new());
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move { consumer.run_with(&shutdown, move |cx: Context| journal.done(cx)).await }
+    });
+    sleep(Duration::from_mins(5)).await;
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+    assert_eq!(journal.attempts().into_values().collect::<Vec<_>>(), [[1], [1], [1]]);
+    assert!(servers.new.pending("s", "g").is_empty());
+}

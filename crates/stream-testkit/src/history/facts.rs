@@ -364,6 +364,11 @@ impl Facts {
         crashed || lost || self.silences(process).any(|silence| silence.touches(at, until))
     }
 
+    /// Whether a process was silent at some time between these.
+    pub(super) fn was_silent_between(&self, process: u32, from: u64, until: u64) -> bool {
+        self.silences(process).any(|silence| silence.touches(from, until))
+    }
+
     /// How many owners may have died, or seemed to have, in this time.
     pub(super) fn deaths(&self, from: u64, until: u64) -> u64 {
         let crashed =

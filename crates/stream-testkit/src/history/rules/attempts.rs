@@ -62,7 +62,7 @@ impl Count<'_> {
         let mut highest = 0;
         let mut since = self.entry.published.unwrap_or(0);
         let mut before: Option<&Run> = None;
-        for run in &self.entry.runs {
+        for (place, run) in self.entry.runs.iter().enumerate() {
             let lost = before.is_some_and(|before| facts.lost_group_between(before.began, run.began));
             if lost && (1..=highest).contains(&run.attempt) {
                 // Who owned what, and how often it was started, went with the group, all of it or the latest.
@@ -70,10 +70,15 @@ impl Count<'_> {
             }
             let due = highest + 1;
             if run.attempt < due {
-                let seen = self.entry.runs.iter().any(|other| {
-                    other.attempt == run.attempt && (other.process, other.began) != (run.process, run.began)
+                // A later one of the same number is judged in its turn.
+                let seen = self.entry.runs[..place].iter().any(|other| other.attempt == run.attempt);
+                // Who took it over by a command whose reply was lost finds it as if it had read it, and counts its start as
+                // the one that was cut off.
+                let took_it_blindly = before.is_some_and(|before| {
+                    (before.attempt, true) == (run.attempt, before.process != run.process)
+                        && facts.was_silent_between(run.process, before.began, run.began)
                 });
-                if seen || !facts.is_unaware(run.process, run.began) {
+                if !took_it_blindly && (seen || !facts.is_unaware(run.process, run.began)) {
                     self.wrong.push(format!("attempt {} where {due} was due", run.attempt));
                 }
             } else if run.attempt > due {

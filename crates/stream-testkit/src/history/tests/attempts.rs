@@ -43,14 +43,32 @@ fn an_attempt_is_never_counted_twice() {
     case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).failed(1_100, 1, 6, 2).done(1_200, 1, 6, 1);
     case.fails(Rule::Attempts, "attempt 1 where 3 was due");
     case.lost_group(1_150).holds();
+    // That it begins anew later says nothing of one who came back from a silence before.
+    let mut case = good();
+    case.published(6, Fate::Handled).done(5_000, 2, 6, 2).done(6_100, 1, 6, 1).lost_group(7_000).done(7_100, 2, 6, 1);
+    case.silent(Some(1), Cause::Frozen, 10, 6_000).holds();
     // Whoever comes back from a long silence may begin what somebody else has begun, but with a number of its own.
     let mut case = good();
     case.published(6, Fate::Handled).done(5_000, 2, 6, 2).done(6_100, 1, 6, 1);
     case.silent(Some(1), Cause::Frozen, 10, 6_000).holds();
     let mut case = good();
-    case.published(6, Fate::Handled).failed(5_000, 2, 6, 1).done(6_100, 1, 6, 1);
+    case.published(6, Fate::Handled).failed(5_000, 2, 6, 1).failed(5_600, 2, 6, 2).done(6_100, 1, 6, 1);
     case.silent(Some(1), Cause::Frozen, 10, 6_000);
+    case.fails(Rule::Attempts, "attempt 1 where 3 was due");
+}
+
+#[test]
+fn who_takes_an_entry_over_by_a_command_whose_reply_is_lost_counts_its_start_as_the_one_before() {
+    let mut case = good();
+    case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).done(6_000, 2, 6, 1);
     case.fails(Rule::Attempts, "attempt 1 where 2 was due");
+    let mut other = case.clone();
+    other.silent(Some(3), Cause::Network, 4_000, 5_900).fails(Rule::Attempts, "attempt 1 where 2 was due");
+    case.silent(Some(2), Cause::Network, 4_000, 5_900).holds();
+    // The same process knows better.
+    let mut same = good();
+    same.published(6, Fate::Handled).failed(1_000, 2, 6, 1).done(6_000, 2, 6, 1);
+    same.silent(Some(2), Cause::Network, 4_000, 5_900).fails(Rule::Attempts, "attempt 1 where 2 was due");
 }
 
 #[test]
