@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use streamkeeper::host::{Host, MemberEnd};
-use streamkeeper::maint::{ConsumerCleaner, ConsumerPolicy, Trimmer};
+use streamkeeper::maint::{ConsumerCleaner, ConsumerPolicy, TrimPolicy, Trimmer};
 use streamkeeper::{Client, Consumer, Data, Json, Publisher, RestartPolicy, Shutdown};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -64,6 +64,12 @@ async fn main() -> Result<(), Failure> {
     let orders = Arc::new(Publisher::builder(&client).stream(actions).build()?);
     let (triggers, acting, persister, recorder, logger) =
         (Arc::clone(&world), Arc::clone(&world), Arc::clone(&world), Arc::clone(&world), Arc::clone(&world));
+    // The logger has no group that trimming could wait for: it has a minute to read what all groups are done with.
+    let trimmer = Trimmer::builder(&client)
+        .stream(events)
+        .policy(TrimPolicy::new().older_than(Duration::from_mins(1)))
+        .trim_every(Duration::from_secs(1))
+        .build()?;
     let host = Host::builder()
         .durable("reactive-triggers", durable(events, "reactive-triggers"), move |Json(event): Json<Event>| {
             trigger(event, Arc::clone(&orders), Arc::clone(&triggers))
@@ -99,7 +105,7 @@ async fn main() -> Result<(), Failure> {
             logger.logged.fetch_add(1, Ordering::Relaxed);
             std::future::ready(())
         })
-        .trim("trim", Trimmer::builder(&client).stream(events).trim_every(Duration::from_secs(1)).build()?)
+        .trim("trim", trimmer)
         .clean_consumers(
             "clean up",
             ConsumerCleaner::new(&client, events, "event-persister", ConsumerPolicy::default())?,

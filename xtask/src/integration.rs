@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,7 +11,8 @@ use stream_testkit::matrix::{HOW_TO_GET_SERVERS, Surroundings};
 
 use crate::Failure;
 use crate::servers::missing;
-use crate::steps::{cargo, output_of, run_reading, timed};
+use crate::steady::{self, Count, State};
+use crate::steps::{cargo, output_of, timed};
 use crate::table::table;
 
 const PACKAGE: &str = "streamkeeper-tests";
@@ -30,24 +32,21 @@ pub(crate) struct Integration {
     /// Only tests whose path begins with this: a suite as in `delivery`, or deeper as in `delivery::crash`.
     #[arg(long, value_name = "NAME")]
     suite: Option<String>,
-}
 
-/// What one server's run came to.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Count {
-    passed: u32,
-    failed: u32,
-    /// The paths of those that failed.
-    failures: BTreeSet<String>,
+    /// The long form of the tests that have one, such as ten failovers in place of one, with exact bounds and the figures
+    /// printed, one test at a time. Needs a machine that does nothing else.
+    #[arg(long)]
+    thorough: bool,
 }
 
 impl Integration {
     /// Everything on every server.
     pub(crate) fn everything() -> Self {
-        Self { server: Some("all".to_owned()), suite: None }
+        Self { server: Some("all".to_owned()), suite: None, thorough: false }
     }
 
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    /// What came of it, if it is good.
+    pub(crate) fn run(self) -> Result<State, Failure> {
         let mut surroundings = Surroundings::from_env();
         if let Some(server) = self.server {
             surroundings.selection = Some(server);
@@ -59,32 +58,24 @@ impl Integration {
             tell_missing(&servers);
         }
 
-        let filter = match &self.suite {
+        let mut filter = match &self.suite {
             Some(suite) => exact_filter(suite, &listed()?)?,
             None => Vec::new(),
         };
+        if self.thorough {
+            filter.extend(["--test-threads=1", "--show-output"].map(str::to_owned));
+        }
         for server in &servers {
             println!("== {} {} ({})", server.name(), server.version(), server.location());
         }
         let selection = names.join(",");
-        let (outcome, took) = timed(|| on(&selection, &filter));
-        let (mut count, exit) = outcome?;
-        let mut state = state(&count, exit).to_owned();
-        if !count.failures.is_empty() {
-            // On a machine that others use as well, a deadline may pass for want of a processor. Such a test is named, run
-            // once more without its neighbours, and counted as what it is.
-            let failures: Vec<String> = count.failures.iter().cloned().collect();
-            println!("\nUNSTEADY, or broken; once more, one at a time: {}", failures.join(", "));
-            let alone = ["--exact", "--test-threads=1"].map(str::to_owned).into_iter().chain(failures);
-            let (again, exit) = on(&selection, &alone.collect::<Vec<_>>())?;
-            if exit && again.passed >= count.failed {
-                count.passed += count.failed;
-                state = format!("ok, {} at the second run", count.failed);
-                count.failed = 0;
-            }
-        }
-        println!("\n{}", table(["servers", "passed", "failed", "time", ""], &[row(&selection, &count, &state, took)]));
-        if state.starts_with("ok") { Ok(()) } else { Err(format!("integration failed on {selection}").into()) }
+        let (outcome, took) = timed(|| {
+            steady::run(|again| on(&selection, if again.is_empty() { &filter } else { again }, self.thorough))
+        });
+        let (count, state) = outcome?;
+        let row = row(&selection, &count, &state, took);
+        println!("\n{}", table(["servers", "passed", "failed", "time", ""], &[row]));
+        if state.is_ok() { Ok(state) } else { Err(format!("integration failed on {selection}").into()) }
     }
 }
 
@@ -96,7 +87,7 @@ fn tell_missing(servers: &[ServerBinary]) {
     }
 }
 
-fn on(selection: &str, filter: &[String]) -> Result<(Count, bool), Failure> {
+fn on(selection: &str, filter: &[String], thorough: bool) -> Command {
     let mut command = cargo(&["test", "--quiet", "--package", PACKAGE, "--tests", "--no-fail-fast", "--"]);
     // Most of them wait for a server most of the time; more at once would miss their deadlines.
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).max(3);
@@ -104,48 +95,20 @@ fn on(selection: &str, filter: &[String]) -> Result<(Count, bool), Failure> {
         command.arg(format!("--test-threads={threads}"));
     }
     command.args(filter).env("STREAMKEEPER_SERVER", selection);
-    let mut count = Count::default();
-    let success = run_reading(command, |line| count.add(line))?;
-    Ok((count, success))
-}
-
-fn state(count: &Count, success: bool) -> &'static str {
-    match (success, count.passed + count.failed) {
-        (false, _) => "FAILED",
-        (true, 0) => "NO TEST RAN",
-        (true, _) => "ok",
+    if thorough {
+        command.envs([("STREAMKEEPER_THOROUGH", "1"), ("STREAMKEEPER_SILENCE", "60")]);
     }
+    command
 }
 
-fn row(servers: &str, count: &Count, state: &str, took: Duration) -> [String; 5] {
+fn row(servers: &str, count: &Count, state: &State, took: Duration) -> [String; 5] {
     [
         servers.to_owned(),
         count.passed.to_string(),
         count.failed.to_string(),
         format!("{:.1} s", took.as_secs_f64()),
-        state.to_owned(),
+        state.shown(),
     ]
-}
-
-impl Count {
-    /// Adds a line as in `test result: ok. 3 passed; 0 failed; 0 ignored; ...`, of which each test binary prints one.
-    fn add(&mut self, line: &str) {
-        if let Some(result) = line.trim().strip_prefix("test result: ") {
-            let number = |what: &str| {
-                let before = result.split(what).next()?;
-                before.split_whitespace().last()?.parse::<u32>().ok()
-            };
-            self.passed += number(" passed").unwrap_or(0);
-            self.failed += number(" failed").unwrap_or(0);
-        }
-        // The list of failures at the end: a path on each line, four spaces in.
-        if let Some(path) = line.strip_prefix("    ")
-            && path.contains("::")
-            && path.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
-        {
-            self.failures.insert(path.to_owned());
-        }
-    }
 }
 
 /// The paths of all tests.
@@ -169,24 +132,6 @@ fn exact_filter(suite: &str, tests: &[String]) -> Result<Vec<String>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_of_several_binaries_add_up() {
-        let mut count = Count::default();
-        count.add("running 3 tests");
-        count.add("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.54s");
-        count.add("test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s");
-        count.add("    recovery::killed::one");
-        let failures = ["recovery::killed::one".to_owned()].into();
-        assert_eq!(count, Count { passed: 13, failed: 2, failures });
-    }
-
-    #[test]
-    fn a_run_without_tests_is_not_a_success() {
-        assert_eq!(state(&Count::default(), true), "NO TEST RAN");
-        assert_eq!(state(&Count { passed: 1, ..Count::default() }, true), "ok");
-        assert_eq!(state(&Count { passed: 1, ..Count::default() }, false), "FAILED");
-    }
 
     #[test]
     fn a_suite_is_the_beginning_of_a_path_and_not_any_part_of_it() {

@@ -7,11 +7,13 @@ mod asked;
 mod bench;
 mod demo;
 mod fleet;
+mod fuzz;
 mod instructions;
 mod integration;
 mod servers;
 mod simulate;
 mod soak;
+mod steady;
 mod steps;
 mod table;
 mod test;
@@ -22,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 /// Tasks of the repository.
 ///
-/// `cargo xtask demo` shows the library at work. `cargo xtask servers` it shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
+/// `cargo xtask demo` shows the library at work. `cargo xtask servers` shows which Redis and Valkey servers the tests would run on. `cargo xtask test`
 /// is all that a change has to pass.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -37,6 +39,7 @@ enum Command {
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorker),
+    Fuzz(fuzz::Fuzz),
     Servers(servers::Servers),
     Soak(soak::Soak),
     #[command(hide = true)]
@@ -52,11 +55,12 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::DemoWorker(command) => command.run(),
+        Command::Fuzz(command) => command.run(),
         Command::Servers(command) => command.run(),
         Command::Soak(command) => command.run(),
         Command::SoakWorker(command) => command.run(),
         Command::Instructions(command) => command.run(),
-        Command::Integration(command) => command.run(),
+        Command::Integration(command) => command.run().map(|_| ()),
         Command::Simulate(command) => command.run(),
         Command::Test(command) => command.run(),
     };

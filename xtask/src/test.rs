@@ -8,6 +8,7 @@ use crate::instructions::Instructions;
 use crate::integration::Integration;
 use crate::simulate::Simulate;
 use crate::soak::Soak;
+use crate::steady::{self, State};
 use crate::steps::{cargo, run, timed};
 use crate::table::table;
 
@@ -23,7 +24,7 @@ pub(crate) struct Test {}
 /// Enough for every part of the demo to meet handlers at work.
 const DEMO_MESSAGES: u64 = 20_000;
 
-type Step = fn() -> Result<(), Failure>;
+type Step = fn() -> Result<State, Failure>;
 
 impl Test {
     #[expect(clippy::unused_self, reason = "every command is run alike")]
@@ -35,11 +36,11 @@ impl Test {
             }),
             ("docs", docs),
             ("unit, property and doc tests", units),
-            ("simulation", Simulate::guard),
-            ("instructions of the parts", || Instructions::guard().run()),
+            ("simulation", || Simulate::guard().map(|()| State::Ok)),
+            ("instructions of the parts", || Instructions::guard().run().map(|()| State::Ok)),
             ("integration on every server", || Integration::everything().run()),
-            ("soak on three topologies", || Soak::short().run()),
-            ("demo", || Demo::with_messages(DEMO_MESSAGES).run()),
+            ("soak on three topologies", || Soak::short().run().map(|()| State::Ok)),
+            ("demo", demo),
         ];
         let mut rows = Vec::new();
         let mut failed = 0;
@@ -48,7 +49,7 @@ impl Test {
             let (result, took) = timed(step);
             let took = format!("{:.1} s", took.as_secs_f64());
             let state = match result {
-                Ok(()) => "ok".to_owned(),
+                Ok(state) => state.shown(),
                 Err(error) => {
                     failed += 1;
                     eprintln!("error: {error}");
@@ -63,28 +64,46 @@ impl Test {
     }
 }
 
-/// Some of these run on real servers with deadlines, which a machine that is shared may miss: one more run tells that from
-/// a test that is broken, and says so.
-fn units() -> Result<(), Failure> {
-    // The integration suites and the simulation have steps of their own.
-    let others = ["--exclude", "streamkeeper-tests", "--exclude", "streamkeeper-simulation"];
-    let tests = [&["test", "--quiet", "--workspace"][..], &others, &["--all-features"]].concat();
-    cargo_step(&tests).or_else(|_| {
-        println!("\nUNSTEADY, or broken: a test above failed; once more, one at a time");
-        cargo_step(&[&tests[..], &["--no-fail-fast", "--", "--test-threads=1"]].concat())
+fn units() -> Result<State, Failure> {
+    let tests = [
+        "--workspace",
+        "--exclude",
+        "streamkeeper-tests",
+        "--exclude",
+        "streamkeeper-simulation",
+        "--all-features",
+        "--no-fail-fast",
+        "--",
+    ];
+    let (_, state) = steady::run(|filter| {
+        let mut command = cargo(&[&["test", "--quiet"], &tests[..]].concat());
+        command.args(filter);
+        command
+    })?;
+    if state.is_ok() { Ok(state) } else { Err("tests failed; they are named above".into()) }
+}
+
+/// Processes and a server that stand still for longer than a lease are not told from dead ones, by anybody: one more run
+/// tells a machine that others use from a demo that is broken.
+fn demo() -> Result<State, Failure> {
+    let demo = || Demo::with_messages(DEMO_MESSAGES).run();
+    demo().map(|()| State::Ok).or_else(|error| {
+        eprintln!("error: {error}");
+        println!("\nUNSTEADY, or broken; once more: the demo");
+        demo().map(|()| State::Unsteady(vec!["the demo".to_owned()]))
     })
 }
 
-fn docs() -> Result<(), Failure> {
+fn docs() -> Result<State, Failure> {
     let mut command = cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--all-features"]);
     command.env("RUSTDOCFLAGS", "-D warnings");
     succeeded(run(command)?)
 }
 
-fn cargo_step(arguments: &[&str]) -> Result<(), Failure> {
+fn cargo_step(arguments: &[&str]) -> Result<State, Failure> {
     succeeded(run(cargo(arguments))?)
 }
 
-fn succeeded(success: bool) -> Result<(), Failure> {
-    if success { Ok(()) } else { Err("the command failed; its output is above".into()) }
+fn succeeded(success: bool) -> Result<State, Failure> {
+    if success { Ok(State::Ok) } else { Err("the command failed; its output is above".into()) }
 }

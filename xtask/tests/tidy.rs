@@ -20,6 +20,20 @@ fn sources_are_tidy() {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
+/// Crates in which every public item shows by an example that runs what it is for.
+const WITH_EXAMPLES: [&str; 1] = ["crates/stream-maint/src/"];
+
+#[test]
+fn public_items_have_an_example_that_runs() {
+    let mut complaints = Vec::new();
+    for (path, text) in files(&["rs"]) {
+        if WITH_EXAMPLES.iter().any(|below| path.starts_with(below)) {
+            complaints.extend(example_complaints(&text).into_iter().map(|complaint| format!("{path}: {complaint}")));
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
 #[test]
 fn no_file_names_a_machine() {
     let mut complaints = Vec::new();
@@ -89,6 +103,43 @@ fn source_complaints(path: &str, text: &str) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Public functions, types, traits and constants without a code block that is run; not fields and what is exported anew.
+fn example_complaints(text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let (mut shown, mut within) = (false, false);
+    for (number, line) in text.lines().enumerate() {
+        let code = line.trim_start();
+        if code == "#[cfg(test)]" {
+            break;
+        }
+        if let Some(doc) = code.strip_prefix("///") {
+            let fence = doc.trim_start().strip_prefix("```");
+            shown |= !within && matches!(fence, Some("" | "rust"));
+            within ^= fence.is_some();
+        } else if let Some(item) = code.strip_prefix("pub ").and_then(item) {
+            if !shown {
+                complaints.push(format!("line {}: {item} has no example that runs", number + 1));
+            }
+            shown = false;
+        } else if !code.starts_with("#[") {
+            shown = false;
+        }
+    }
+    complaints
+}
+
+/// The kind and the name of what is declared by `code`, if it is something to show.
+fn item(code: &str) -> Option<&str> {
+    let mut rest = code;
+    for word in ["const fn ", "async ", "unsafe "] {
+        rest = rest.strip_prefix(word).map_or(rest, |after| if word == "const fn " { &rest[6..] } else { after });
+    }
+    let kinds = ["fn ", "struct ", "enum ", "trait ", "const ", "static ", "type ", "union "];
+    let kind = kinds.iter().find(|kind| rest.starts_with(**kind))?;
+    let name = rest[kind.len()..].find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    Some(&rest[..name.map_or(rest.len(), |end| kind.len() + end)])
 }
 
 /// Whether `code` names something of the crate `name`, as in `redis::Value` but not `stream_redis::Value`.
@@ -249,4 +300,21 @@ fn the_rules_notice_what_they_forbid() {
     assert_eq!(layer_complaints("crates/streamkeeper/Cargo.toml", &client).len(), 1);
     let tests_only = format!("{lints}[dev-dependencies]\nstream-redis.workspace = true\n");
     assert_eq!(layer_complaints("crates/stream-core/Cargo.toml", &tests_only), Vec::<String>::new());
+}
+
+#[test]
+fn an_example_is_missed_where_none_is_run() {
+    #[track_caller]
+    fn shown(text: &str, complaints: &[&str]) {
+        assert_eq!(example_complaints(text), complaints);
+    }
+    shown("/// Says.\n///\n/// ```\n/// run();\n/// ```\n#[must_use]\npub fn run() {\n", &[]);
+    shown("/// Says.\npub async fn run() {\n", &["line 2: fn run has no example that runs"]);
+    shown("/// ```text\n/// a\n/// ```\npub struct Run;\n", &["line 4: struct Run has no example that runs"]);
+    shown("/// ```\n/// a\n/// ```\nfn a() {}\npub enum B {\n", &["line 5: enum B has no example that runs"]);
+    shown(
+        "pub const fn a() {}\npub const A: u8 = 1;\n",
+        &["line 1: fn a has no example that runs", "line 2: const A has no example that runs"],
+    );
+    shown("pub(crate) fn a() {}\npub use a::B;\npub mod c;\n    pub field: u8,\n", &[]);
 }

@@ -1,4 +1,4 @@
-//! Dispatch: the durable consumer with a handler that does nothing, on a server that costs next to nothing. Reads are
+//! Dispatch: a consumer, mostly the durable one, with a handler that does nothing, on a server that costs next to nothing. Reads are
 //! answered from entries that are there already, acknowledgements with their number; the rest is the in-memory server.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use stream_redis::{
     Client, Connection, Connector, Error, ReadBatch, ReadProgress, ReadRequest, Reader, Request, ServerError, Value,
 };
 use stream_testkit::MemoryServer;
-use streamkeeper::{Consumer, Data, DurableConsumer, Shutdown};
+use streamkeeper::{Consumer, Data, DurableConsumer, Shutdown, StartFrom};
 use tokio::runtime::{Builder, Runtime};
 
 use super::Part;
@@ -57,9 +57,36 @@ pub(super) fn batches() -> Part {
     })
 }
 
+/// The ephemeral consumer.
+pub(super) fn ephemeral() -> Part {
+    let (runtime, entries) = (runtime(), entries());
+    Part::new(ENTRIES, move || {
+        runtime.block_on(async {
+            let consumer = Consumer::ephemeral(&canned(&entries)).stream("orders").start(StartFrom::Beginning).build();
+            let consumer = consumer.unwrap_or_else(|error| panic!("the settings are fine: {error}"));
+            let (shutdown, seen) = (Shutdown::new(), AtomicU64::new(0));
+            let stop = shutdown.clone();
+            let handler = move |Data(_): Data| {
+                if seen.fetch_add(1, Ordering::Relaxed) + 1 == ENTRIES {
+                    stop.stop();
+                }
+                async {}
+            };
+            match consumer.run_with(&shutdown, handler).await {
+                Ok(report) => assert_eq!(report.stats.handled, ENTRIES, "{report:?}"),
+                Err(error) => panic!("nothing fails here: {error}"),
+            }
+        });
+    })
+}
+
+fn canned(entries: &Arc<Vec<Entry>>) -> Client {
+    let memory = MemoryServer::new().client();
+    Client::from_connector(Canned { memory, entries: Arc::clone(entries) })
+}
+
 fn begin(entries: &Arc<Vec<Entry>>, concurrency: usize) -> (DurableConsumer, Shutdown, Arc<AtomicU64>) {
-    let memory = MemoryServer::new();
-    let client = Client::from_connector(Canned { memory: memory.client(), entries: Arc::clone(entries) });
+    let client = canned(entries);
     let consumer = Consumer::durable(&client).stream("orders").group("billing").concurrency(concurrency).build();
     let consumer = consumer.unwrap_or_else(|error| panic!("the settings are fine: {error}"));
     (consumer, Shutdown::new(), Arc::default())

@@ -34,7 +34,7 @@ impl Part {
 type Make = fn() -> Part;
 
 /// All parts by name, made when they are wanted.
-pub const PARTS: [(&str, Make); 15] = [
+pub const PARTS: [(&str, Make); 16] = [
     ("decode/200B", || decode::reply_of(1_000, 1, 200, 64 << 10)),
     ("decode/1KiB", || decode::reply_of(1_000, 1, 1 << 10, 64 << 10)),
     ("decode/32-fields", || decode::reply_of(1_000, 32, 20, 64 << 10)),
@@ -50,6 +50,7 @@ pub const PARTS: [(&str, Make); 15] = [
     ("dispatch/no-op", || dispatch::no_op(64)),
     ("dispatch/no-op-one-at-a-time", || dispatch::no_op(1)),
     ("dispatch/no-op-batches", dispatch::batches),
+    ("dispatch/no-op-ephemeral", dispatch::ephemeral),
 ];
 
 #[cfg(test)]

@@ -28,6 +28,28 @@ pub(crate) struct Members<S = Slot> {
     pub(crate) since: Instant,
 }
 
+impl<S> Members<S> {
+    /// Takes out those that could not be decoded, given by their places, each with why.
+    pub(crate) fn without(self, undecodable: Vec<(usize, String)>) -> (Self, Vec<(S, Delivery, String)>) {
+        if undecodable.is_empty() {
+            return (self, Vec::new());
+        }
+        let Self { slots, deliveries, since } = self;
+        let mut left = Self { slots: SmallVec::new(), deliveries: SmallVec::new(), since };
+        let mut taken = Vec::with_capacity(undecodable.len());
+        let mut undecodable = undecodable.into_iter().peekable();
+        for (place, (slot, delivery)) in slots.into_iter().zip(deliveries).enumerate() {
+            if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
+                taken.push((slot, delivery, error));
+            } else {
+                left.slots.push(slot);
+                left.deliveries.push(delivery);
+            }
+        }
+        (left, taken)
+    }
+}
+
 /// A handler that ended.
 pub(crate) struct Ended<W: Work, S = Slot> {
     pub(crate) members: Members<S>,

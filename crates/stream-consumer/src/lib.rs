@@ -15,6 +15,7 @@ mod error;
 mod guard;
 mod handler;
 mod health;
+mod in_place;
 mod job;
 mod lane;
 mod link;

@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant as Moment};
 
 use stream_core::{Backoff, BackoffPolicy, DeadLetter, EntryId, StreamKey};
 use stream_redis::command::{self, Command};
@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::durable::DeadLetterLayout;
+use crate::pace::now;
 use crate::tasks::gated;
 
 pub(crate) struct Link {
@@ -118,21 +119,24 @@ impl Link {
         self.judged(&connection, result)
     }
 
-    /// Runs a command if `still` holds once there is a connection: making one may have taken its time. `None` if it does not.
-    pub(crate) async fn run_while<C: Command + Sync>(
+    /// Runs a command that must not be sent after `until`, however long the connection takes to be made; `None` if it was
+    /// too late, and nothing was sent.
+    pub(crate) async fn run_until<C: Command + Sync>(
         &self,
         command: &C,
-        still: impl FnOnce() -> bool + Send,
-    ) -> Option<Result<C::Reply, Error>> {
-        let connection = match self.connection().await {
-            Ok(connection) => connection,
-            Err(error) => return Some(Err(error)),
-        };
-        if !still() {
-            return None;
+        until: Moment,
+    ) -> Result<Option<C::Reply>, Error> {
+        let connection = self.connection().await?;
+        if now() >= until {
+            return Ok(None);
         }
         let result = command::run(connection.as_ref(), command).await;
-        Some(self.judged(&connection, result))
+        self.judged(&connection, result).map(Some)
+    }
+
+    /// Makes the connection if there is none.
+    pub(crate) async fn reach(&self) -> Result<(), Error> {
+        self.connection().await.map(drop)
     }
 
     pub(crate) async fn renew(&self, owner: &Owner, ids: &[EntryId], lease: Duration) -> Result<Vec<EntryId>, Error> {

@@ -98,14 +98,20 @@ pub enum Event<'a> {
         /// Why.
         error: &'a stream_redis::Error,
     },
-    /// Entries were trimmed or deleted before an ephemeral consumer read them. What is missing has ids greater than `after`
-    /// and up to `before`.
+    /// Entries were trimmed or deleted before an ephemeral consumer read them, or before the group of a durable one was given
+    /// them. What is missing has ids greater than `after` and up to `before`.
+    ///
+    /// A durable consumer looks at its start, after each reconnect and at each claim interval; what is cut and passed
+    /// between two looks may go untold. Each process of a group tells what it sees, so the same gap may be told by several,
+    /// and by one that starts while the group still stands before it. A group that somebody else has made at `0` counts
+    /// everything that the stream ever lost as missed: when it was made is not known.
     Gap {
         /// The last id up to which all is well.
         after: EntryId,
         /// The first id that is there again, or the greatest of all where only the number of missing entries is known.
         before: EntryId,
-        /// How many are missing, at least; `None` where the server (Redis 6.2) cannot tell: perhaps none is.
+        /// How many are missing, at least; `None` where the server cannot tell (Redis 6.2, or after `XDEL` in the middle of
+        /// the stream). Then a durable consumer is certain that at least one is; for an ephemeral one perhaps none is.
         missed: Option<u64>,
     },
     /// A stream that an ephemeral consumer reads was deleted, or deleted and made anew. Entries that it had not read of the
@@ -186,7 +192,7 @@ stats! {
     dead_lettered,
     /// Entries given up that are in no dead letter.
     given_up,
-    /// Gaps that an ephemeral consumer found in its streams.
+    /// Gaps that this consumer found in its streams: [`Event::Gap`]. Other processes of the group may count the same.
     gaps,
     /// Entries that are known to be missing in these gaps; where the server cannot count them, they are not in it.
     missed,
@@ -269,7 +275,7 @@ fn log(source: &Source, event: &Event<'_>) {
             tracing::error!(%stream, group, %error, "this stream cannot be consumed; the others go on");
         }
         Event::Gap { after, before, missed } => {
-            tracing::warn!(%stream, %consumer, %after, %before, missed, "entries were gone before they were read");
+            tracing::warn!(%stream, group, %consumer, %after, %before, missed, "entries were gone before they were read");
         }
         Event::StreamReset { last, now, from } => {
             let now = now.map(tracing::field::display);

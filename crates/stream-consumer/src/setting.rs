@@ -1,9 +1,10 @@
 //! Checks that the builders of both kinds of consumers make, and the name that a consumer has when none is given.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-use stream_core::{ConsumerName, NameError};
+use stream_core::{ConsumerName, NameError, StreamKey};
 
 use crate::error::ConfigError;
 
@@ -13,6 +14,19 @@ pub(crate) fn at_least_one(setting: &'static str, value: usize, remedy: &'static
 
 pub(crate) fn out_of_range(setting: &'static str, value: impl fmt::Display, remedy: &'static str) -> ConfigError {
     ConfigError::OutOfRange { setting, value: value.to_string(), remedy }
+}
+
+/// At least one stream, and each once.
+pub(crate) fn check_streams(streams: &[StreamKey]) -> Result<(), ConfigError> {
+    if streams.is_empty() {
+        let remedy = "name the stream to read with `.stream(..)`";
+        return Err(ConfigError::Missing { setting: "stream", remedy });
+    }
+    let mut seen = HashSet::with_capacity(streams.len());
+    match streams.iter().find(|key| !seen.insert(*key)) {
+        Some(twice) => Err(out_of_range("stream", twice, "it is named twice; name each stream once")),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn check_block(block: Duration) -> Result<(), ConfigError> {

@@ -19,6 +19,21 @@ pub(crate) enum Outcomes {
     Each(Vec<Outcome>),
 }
 
+impl Outcomes {
+    /// The outcome of a delivery that was started alone.
+    pub(crate) fn single(self) -> Outcome {
+        match self {
+            Self::All(outcome) => outcome,
+            Self::Each(outcomes) => outcomes.into_iter().next().unwrap_or_else(too_few),
+        }
+    }
+}
+
+/// The outcome of an item for which a batch handler has returned none.
+pub(crate) fn too_few() -> Outcome {
+    Outcome::failed("the batch handler returned fewer outcomes than items")
+}
+
 /// Deliveries that were given to a handler.
 pub(crate) struct Begun<F> {
     /// The running handler; `None` if no delivery could be decoded.
@@ -35,6 +50,12 @@ pub(crate) trait Work: Send + Sync + 'static {
     fn batch(&self) -> usize;
 
     fn begin(&self, deliveries: &[Delivery]) -> Begun<Self::Future>;
+
+    /// The same for one alone: the running handler, or why the delivery could not be decoded.
+    fn begin_one(&self, delivery: &Delivery) -> Result<Option<Self::Future>, String> {
+        let Begun { future, mut undecodable } = self.begin(std::slice::from_ref(delivery));
+        undecodable.pop().map_or(Ok(future), |(_, error)| Err(error))
+    }
 }
 
 /// A handler of single deliveries.
@@ -59,14 +80,20 @@ impl<H: Handler<A>, A: 'static> Work for Single<H, A> {
     fn begin(&self, deliveries: &[Delivery]) -> Begun<Self::Future> {
         let mut begun = Begun { future: None, undecodable: Vec::new() };
         for (place, delivery) in deliveries.iter().enumerate() {
-            match self.handler.call(delivery) {
-                Ok(future) => {
-                    begun.future = Some(futures_util::FutureExt::map(future, Outcomes::All as fn(Outcome) -> Outcomes));
-                }
-                Err(error) => begun.undecodable.push((place, error.to_string())),
+            match self.begin_one(delivery) {
+                Ok(future) => begun.future = future,
+                Err(error) => begun.undecodable.push((place, error)),
             }
         }
         begun
+    }
+
+    #[inline]
+    fn begin_one(&self, delivery: &Delivery) -> Result<Option<Self::Future>, String> {
+        match self.handler.call(delivery) {
+            Ok(future) => Ok(Some(futures_util::FutureExt::map(future, Outcomes::All as fn(Outcome) -> Outcomes))),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 

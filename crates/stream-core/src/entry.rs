@@ -74,8 +74,8 @@ impl Entry {
     ///
     /// # Panics
     /// When a span does not lie within `body`: that is a bug of the decoder.
-    pub fn from_parts(id: EntryId, body: Bytes, spans: impl IntoIterator<Item = FieldSpan>) -> Self {
-        let spans: SmallVec<[FieldSpan; 2]> = spans.into_iter().collect();
+    pub fn from_parts(id: EntryId, body: Bytes, spans: &[FieldSpan]) -> Self {
+        let spans: SmallVec<[FieldSpan; 2]> = SmallVec::from_slice(spans);
         for span in &spans {
             assert!(
                 span.name_start <= span.name_end
@@ -196,7 +196,7 @@ mod tests {
     fn detached_entries_are_equal_and_own_their_memory() {
         let batch = Bytes::from_static(b"....name:value....");
         let span = FieldSpan { name_start: 0, name_end: 4, value_start: 5, value_end: 10 };
-        let mut entry = Entry::from_parts(EntryId::new(1, 0), batch.slice(4..14), [span]);
+        let mut entry = Entry::from_parts(EntryId::new(1, 0), batch.slice(4..14), &[span]);
         let before = entry.clone();
         entry.detach();
         assert_eq!(entry, before);

@@ -135,6 +135,15 @@ impl<T> Ledger<T> {
         }
     }
 
+    /// Moves an entry to [`Stage::Settling`] and returns its lease; [`Lease::Lost`] for one that is not held any more.
+    pub fn settling(&mut self, slot: Slot) -> Lease {
+        let Some(held) = self.held_mut(slot) else { return Lease::Lost };
+        let (lease, before) = (held.lease, std::mem::replace(&mut held.stage, Stage::Settling));
+        self.stages[before as usize] -= 1;
+        self.stages[Stage::Settling as usize] += 1;
+        lease
+    }
+
     /// Where an entry stands; `None` if it is not held any more.
     pub fn stage(&self, slot: Slot) -> Option<Stage> {
         self.held(slot).map(|held| held.stage)
@@ -372,9 +381,13 @@ mod tests {
                         }
                     }
                     Op::Stage(n, stage) => {
-                        if let Some((slot, held, _)) = model.get_mut(&n) {
+                        if let Some((slot, held, lease)) = model.get_mut(&n) {
                             *held = stages[stage as usize];
-                            ledger.set_stage(*slot, *held);
+                            if *held == Stage::Settling {
+                                prop_assert_eq!(ledger.settling(*slot), *lease);
+                            } else {
+                                ledger.set_stage(*slot, *held);
+                            }
                         }
                     }
                     Op::Confirm(n, ms) => {

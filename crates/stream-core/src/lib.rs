@@ -4,8 +4,9 @@
 //! number and the server's replies as arguments. That is what makes the run loops above it exact to test.
 //!
 //! * [`EntryId`], [`Entry`] and the names ([`StreamKey`], [`GroupName`], [`ConsumerName`]): the field's nouns as types.
+//! * [`Partitions`]: one logical stream over several.
 //! * [`StartFrom`]: where a group begins; [`ClaimCursor`]: where the search for abandoned entries goes on.
-//! * [`Tail`]: where a reader without a group stands, and what of its stream it missed.
+//! * [`Tail`]: where a reader without a group stands, and what of its stream it missed; [`Undelivered`]: what a group missed.
 //! * [`ReadAhead`]: how many entries the next read may ask for; [`Lanes`]: one key, one at a time, in order.
 //! * [`Outcome`], [`RetryPolicy`], [`Verdict`]: what becomes of an entry that was handled; [`DeadLetter`]: of one that was
 //!   given up.
@@ -32,6 +33,7 @@ mod lease;
 mod ledger;
 mod letter;
 mod name;
+mod partitions;
 mod pattern;
 mod policy;
 mod prefect;
@@ -42,6 +44,7 @@ mod search;
 mod tail;
 mod takeover;
 mod trim;
+mod undelivered;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use cleanup::{ConsumerAction, ConsumerPolicy, ConsumerState, GroupAction, GroupPolicy, GroupWatch};
@@ -57,6 +60,7 @@ pub use lease::{Certainty, LeasePolicy};
 pub use ledger::{Lease, Ledger, Slot, Stage};
 pub use letter::{LetterContent, LetterError};
 pub use name::{ConsumerName, GroupName, NameError, StreamKey};
+pub use partitions::{Partitions, PartitionsError, crc16};
 pub use pattern::{NamePattern, PatternError};
 pub use policy::PolicyError;
 pub use prefect::PrefectKeys;
@@ -67,3 +71,4 @@ pub use search::{Holder, NextStep, SearchBudget};
 pub use tail::{StreamFacts, Tail, TailBreak};
 pub use takeover::Takeover;
 pub use trim::{ExcludedGroup, GroupState, Need, Pin, StreamState, TrimPlan, TrimPolicy};
+pub use undelivered::{GroupFacts, Undelivered, UndeliveredGap};

@@ -17,6 +17,26 @@ const DEFAULT_PERIOD: Duration = Duration::from_mins(1);
 const LEAST_PERIOD: Duration = Duration::from_secs(1);
 
 /// What a cleaner that runs again and again did in all.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # server.add("orders", [("item", "1")]);
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+/// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+/// use std::time::Duration;
+/// use stream_core::ConsumerPolicy;
+/// use stream_maint::ConsumerCleaner;
+/// let mut cleaner = ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?;
+/// let ten_minutes = tokio::time::sleep(Duration::from_secs(599));
+/// let totals = cleaner.run_every(ten_minutes, |_| {}).await;
+/// assert_eq!((totals.runs, totals.removed, totals.failures), (10, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CleanupTotals {
@@ -87,12 +107,35 @@ pub(crate) trait Periodic: Send {
     fn stream(&self) -> &StreamKey;
     fn period(&self) -> Duration;
 
+    /// Whether the work was done, rather than left to somebody else.
+    fn is_done(report: &Self::Report) -> bool;
+
     /// Does the work, unless somebody else has done it within the period.
     fn once(&mut self) -> impl Future<Output = Result<Self::Report, Error>> + Send;
 }
 
-/// Runs `task` now and once in each period until `shutdown` is done; returns how often it failed. A failure is logged once,
-/// until something works again or fails in another way.
+/// Which kinds of failure were told since the work was done last.
+#[derive(Debug, Default)]
+struct Told(Vec<ErrorKind>);
+
+impl Told {
+    /// Whether a failure of this kind is news.
+    fn failed(&mut self, kind: ErrorKind) -> bool {
+        let news = !self.0.contains(&kind);
+        if news {
+            self.0.push(kind);
+        }
+        news
+    }
+
+    /// What fails from now on is news.
+    fn done(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Runs `task` now and once in each period until `shutdown` is done; returns how often it failed. Each kind of failure is
+/// logged once until the work is done again: that it was somebody else's turn meanwhile mends nothing.
 pub(crate) async fn run_every<P: Periodic, S: Future>(
     task: &mut P,
     shutdown: S,
@@ -100,14 +143,15 @@ pub(crate) async fn run_every<P: Periodic, S: Future>(
 ) -> u64 {
     let mut failures = 0;
     let forever = async {
-        let mut known: Option<ErrorKind> = None;
+        let mut told = Told::default();
         loop {
             let result = task.once().await;
             match &result {
-                Ok(_) => known = None,
+                Ok(report) if P::is_done(report) => told.done(),
+                Ok(_) => {}
                 Err(error) => {
                     failures += 1;
-                    if known.replace(error.kind()) != Some(error.kind()) {
+                    if told.failed(error.kind()) {
                         let (stream, task) = (task.stream(), P::TASK);
                         tracing::warn!(%stream, %error, "{task} failed; it is tried again every period");
                     }

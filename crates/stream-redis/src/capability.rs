@@ -74,28 +74,12 @@ impl Capabilities {
         stream: &StreamKey,
         wanted: &[Capability],
     ) -> Result<Self, Error> {
-        let requests: Vec<Request> = wanted.iter().map(|wanted| probe(*wanted, stream)).collect();
-        let replies = connection.send(&requests).await?;
-        let mut found = Self::default();
-        let mut hidden = Vec::new();
-        for ((wanted, request), reply) in wanted.iter().zip(&requests).zip(&replies) {
-            match judge(*wanted, reply) {
-                Verdict::Yes => found = found.with(*wanted),
-                Verdict::No => {}
-                Verdict::Hidden => hidden.push(*wanted),
-                Verdict::NotNow(error) => {
-                    return Err(Error::from_server(error).at(request.command(), request.stream()));
-                }
-            }
+        let mut probe = Probe::new(stream, wanted);
+        while !probe.requests().is_empty() {
+            let replies = connection.send(probe.requests()).await?;
+            probe.answered(&replies)?;
         }
-        if !hidden.is_empty() {
-            let docs = Request::new("COMMAND DOCS").arg("XADD").arg("XTRIM").arg("XAUTOCLAIM");
-            // Those who may not ask, and servers that cannot be asked, have what is hidden counted as missing.
-            if let Some(Ok(docs)) = connection.send(&[docs]).await?.pop() {
-                found = hidden.into_iter().filter(|wanted| documented(*wanted, &docs)).fold(found, Self::with);
-            }
-        }
-        Ok(found)
+        Ok(probe.found())
     }
 
     /// Whether the server can do this.
@@ -119,6 +103,59 @@ impl fmt::Debug for Capabilities {
 impl FromIterator<Capability> for Capabilities {
     fn from_iter<I: IntoIterator<Item = Capability>>(capabilities: I) -> Self {
         capabilities.into_iter().fold(Self::default(), Self::with)
+    }
+}
+
+/// The questions, and what the answers so far came to; for those who ask over a connection of their own.
+#[derive(Debug)]
+pub(crate) struct Probe<'a> {
+    wanted: &'a [Capability],
+    /// To be asked next; nothing when all is answered.
+    requests: Vec<Request>,
+    /// What permissions hide; once it is known, it is what was asked for last.
+    hidden: Option<Vec<Capability>>,
+    found: Capabilities,
+}
+
+impl<'a> Probe<'a> {
+    pub(crate) fn new(stream: &StreamKey, wanted: &'a [Capability]) -> Self {
+        let requests = wanted.iter().map(|wanted| probe(*wanted, stream)).collect();
+        Self { wanted, requests, hidden: None, found: Capabilities::default() }
+    }
+
+    pub(crate) fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    pub(crate) fn answered(&mut self, replies: &[Result<Value, ServerError>]) -> Result<(), Error> {
+        let requests = std::mem::take(&mut self.requests);
+        if let Some(hidden) = self.hidden.take() {
+            // Those who may not ask, and servers that cannot be asked, have what is hidden counted as missing.
+            if let [Ok(docs)] = replies {
+                self.found = hidden.into_iter().filter(|it| documented(*it, docs)).fold(self.found, Capabilities::with);
+            }
+            return Ok(());
+        }
+        let mut hidden = Vec::new();
+        for ((wanted, request), reply) in self.wanted.iter().zip(&requests).zip(replies) {
+            match judge(*wanted, reply) {
+                Verdict::Yes => self.found = self.found.with(*wanted),
+                Verdict::No => {}
+                Verdict::Hidden => hidden.push(*wanted),
+                Verdict::NotNow(error) => {
+                    return Err(Error::from_server(error).at(request.command(), request.stream()));
+                }
+            }
+        }
+        if !hidden.is_empty() {
+            self.requests.push(Request::new("COMMAND DOCS").arg("XADD").arg("XTRIM").arg("XAUTOCLAIM"));
+            self.hidden = Some(hidden);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn found(&self) -> Capabilities {
+        self.found
     }
 }
 

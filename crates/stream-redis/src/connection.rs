@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stream_core::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
 
-use crate::{Error, Request, ServerError, Value};
+use crate::{Appender, Error, Request, ServerError, Value};
 
 /// Opens connections to one server (or one topology of servers).
 #[async_trait]
@@ -21,6 +21,12 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// for each, so that the trouble of one node is not that of all.
     fn serves_all_keys(&self) -> bool {
         true
+    }
+
+    /// Opens a connection for appending to `key`. Unless said otherwise one of [`connect`](Self::connect), on which one batch
+    /// is on its way at a time.
+    async fn open_appender(&self, key: &StreamKey) -> Result<Appender, Error> {
+        Ok(Appender::over(self.connect(key).await?))
     }
 
     /// Opens a connection for blocking reads of `key`. `name` is shown in the server's client list.

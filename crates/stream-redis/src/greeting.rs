@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::options::{Address, ConnectOptions, Protocol};
 use crate::{Error, ErrorKind, Request, ServerError, Value};
 
-mod reply;
+pub(crate) mod reply;
 
 use reply::NotResp;
 
@@ -220,8 +220,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<'_, S> {
         loop {
             match reply::parse(&self.buffer) {
                 Ok(Some((value, used))) => {
+                    // Nobody has asked for it, or it only describes the reply that follows.
+                    let unasked = matches!(self.buffer[0], b'>' | b'|');
                     self.buffer.drain(..used);
-                    return Ok(value);
+                    if !unasked {
+                        return Ok(value);
+                    }
                 }
                 Ok(None) if self.buffer.len() > self.largest => {
                     return Err(Error::new(

@@ -1,5 +1,6 @@
 //! Everything that knows Redis: commands as values, the connections that carry them, and what their errors mean.
 
+mod appender;
 mod capability;
 mod client;
 mod cluster;
@@ -19,6 +20,7 @@ mod standalone;
 mod transport;
 mod value;
 
+pub use appender::Appender;
 pub use capability::{Capabilities, Capability};
 pub use client::Client;
 pub use cluster::ClusterOptions;
@@ -31,8 +33,8 @@ pub use options::{
 #[cfg(feature = "rustls")]
 pub use options::{Pem, TlsOptions};
 pub use publisher::{
-    FastStreamFormat, FastStreamMessage, FastStreamPublisher, PrefectPublisher, PrefectPublisherBuilder, PublishError,
-    Publisher, PublisherBuilder, Receipt, Unconfirmed,
+    FastStreamFormat, FastStreamMessage, FastStreamPublisher, PartitionedPublisher, PrefectPublisher,
+    PrefectPublisherBuilder, PublishError, Publisher, PublisherBuilder, Receipt, Unconfirmed,
 };
 pub use reader::SocketReader;
 pub use recovery::{NodeDoubt, Recovery};

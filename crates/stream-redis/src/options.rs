@@ -206,6 +206,11 @@ impl ConnectOptions {
         Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
     }
 
+    /// The same options with less time to connect, if `limit` is less.
+    pub(crate) fn within(&self, limit: Duration) -> Self {
+        Self { connect_timeout: self.connect_timeout.min(limit), ..self.clone() }
+    }
+
     /// The same options for another user and database.
     pub(crate) fn with_credentials(self, user: Option<String>, password: Option<String>, database: u32) -> Self {
         Self { user, password, database, provider: None, ..self }

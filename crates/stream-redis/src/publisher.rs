@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{BackoffPolicy, Entry, EntryId, StreamKey, TooLarge};
+use stream_core::{BackoffPolicy, Entry, EntryId, Partitions, StreamKey, TooLarge};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -14,25 +14,32 @@ use crate::command::{Precision, Trim, TrimTo};
 use crate::{Client, Error, ErrorKind};
 
 mod faststream;
+mod form;
+mod joint;
+mod partitioned;
 mod prefect;
 mod queue;
 mod run;
 
 pub use faststream::{FastStreamFormat, FastStreamMessage, FastStreamPublisher};
+use form::Marker;
+pub use partitioned::PartitionedPublisher;
 pub use prefect::{PrefectPublisher, PrefectPublisherBuilder};
-use queue::Marker;
 use run::{Settings, Shared};
 
 /// Appends entries to one stream.
 ///
-/// Entries go out in batches, each batch in one write, one batch at a time; what is published while a batch is on its way
-/// makes up the next. Entries keep the order in which they were accepted, except that one the server refused for a while
-/// (no memory, loading) is written again after those that it took meanwhile.
+/// Entries go out in batches. What is published while nothing is on its way goes at once; what is published meanwhile makes
+/// up the next batch, which follows when it is complete or the ones before it have arrived. At most four batches are on
+/// their way at a time, in a cluster and over a connector of one's own one. Entries keep the order in which they were
+/// accepted, except that one the server refused for a while (no memory, loading, too few replicas, a replica itself) is
+/// written again after those that it took meanwhile.
 ///
-/// **Duplicates.** When a connection fails, nobody knows whether the batch on its way was written, so it is written again.
-/// Redis 8.6 and later recognise that ([`idempotent`](PublisherBuilder::idempotent)), within 100 s and as long as nobody
-/// changed the stream's settings for it; on other servers, entries of that batch may be there twice. Consumers must be
-/// ready for that anyway.
+/// **Duplicates.** When a connection fails, nobody knows which of the entries on their way were written, so all of them are
+/// written again, in order. Redis 8.6 and later recognise that ([`idempotent`](PublisherBuilder::idempotent)), within 100 s
+/// and as long as nobody changed the stream's settings for it; on other servers, as many entries as there are in four batches
+/// may be there once more after each such failure. What is left unsent when a connection is given up is never sent, but a
+/// proxy in between may deliver later what it has taken. Consumers must be ready for that anyway.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,6 +67,7 @@ impl Publisher {
         PublisherBuilder {
             client: client.clone(),
             stream: None,
+            partitions: None,
             trim: None,
             batch: 100,
             linger: Duration::ZERO,
@@ -115,7 +123,7 @@ impl Publisher {
         entry: Result<Entry, PublishError>,
         marker: Option<Marker>,
     ) -> Result<Receipt, PublishError> {
-        self.shared.clone().accept(entry?, marker).await
+        self.shared.clone().accept(entry?, marker.map(Box::new)).await
     }
 
     /// Waits until every entry that was accepted before the call is confirmed or failed; cuts the linger short. While the
@@ -184,6 +192,10 @@ pub enum PublishError {
     /// The server refused the entry, or lets us in no more, and trying again changes nothing.
     #[error("the entry was not published")]
     Failed(#[source] Arc<Error>),
+    /// As [`Failed`](Self::Failed), but the entry was on its way once and the connection failed then: nobody knows whether it
+    /// arrived. Publishing it again may duplicate it.
+    #[error("the entry cannot be published any more, and nobody knows whether it was before")]
+    InDoubt(#[source] Arc<Error>),
     /// The message cannot be written in the format that was asked for.
     #[error("the message cannot be encoded: {0}")]
     Encoding(&'static str),
@@ -193,6 +205,12 @@ pub enum PublishError {
     /// The publisher was closed before the entry was confirmed.
     #[error("the publisher was closed before the entry was confirmed")]
     Closed,
+}
+
+impl PublishError {
+    fn failed(error: Arc<Error>, maybe_written: bool) -> Self {
+        if maybe_written { Self::InDoubt(error) } else { Self::Failed(error) }
+    }
 }
 
 /// An entry that a closed publisher hands back.
@@ -211,6 +229,7 @@ pub struct Unconfirmed {
 pub struct PublisherBuilder {
     client: Client,
     stream: Option<Vec<u8>>,
+    partitions: Option<Partitions>,
     trim: Option<Trim>,
     batch: usize,
     linger: Duration,
@@ -220,7 +239,8 @@ pub struct PublisherBuilder {
 }
 
 impl PublisherBuilder {
-    /// The stream to append to; it is created where it does not exist. Required.
+    /// The stream to append to; it is created where it does not exist. Required, unless there are
+    /// [`partitions`](Self::partitions).
     pub fn stream(mut self, key: impl AsRef<[u8]>) -> Self {
         self.stream = Some(key.as_ref().to_vec());
         self
@@ -240,14 +260,15 @@ impl PublisherBuilder {
         self
     }
 
-    /// At most this many entries in one write, 1 to 10 000. Default: 100. A batch is also ended by its size, 1 MiB.
+    /// At most this many entries in one batch, 1 to 10 000. Default: 100. A batch is also ended by its size, 1 MiB. Larger
+    /// ones cost less processor time for each entry, and leave more entries in doubt when a connection fails.
     pub fn batch(mut self, entries: usize) -> Self {
         self.batch = entries;
         self
     }
 
-    /// How long an incomplete batch waits for more entries, up to 10 s. Default: not at all, since entries that come while
-    /// a batch is on its way make up the next.
+    /// How long an incomplete batch waits for more entries while nothing is on its way, up to 10 s. Default: not at all,
+    /// since entries that come while a batch is on its way make up the next.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
@@ -267,7 +288,8 @@ impl PublisherBuilder {
     }
 
     /// Whether to use `XADD … IDMP` where the server has it (Redis 8.6), so that what is written again after a failed
-    /// connection is there once. Default: yes. Batches then have at most 100 entries, which is what the server remembers.
+    /// connection is there once. Default: yes. Batches then have at most 100 entries, which is what the server remembers of
+    /// a producer; the publisher goes by four names in turn, so that all that is on its way is remembered.
     pub fn idempotent(mut self, idempotent: bool) -> Self {
         self.idempotent = idempotent;
         self
@@ -278,12 +300,15 @@ impl PublisherBuilder {
     /// # Errors
     /// [`ErrorKind::Config`] when the stream is missing or a value is out of its range.
     pub fn check(&self) -> Result<(), Error> {
-        self.key().map(drop)
+        if self.partitions.is_some() { self.check_partitions() } else { self.key().map(drop) }
     }
 
     /// The stream, when everything else is in its range as well.
     fn key(&self) -> Result<StreamKey, Error> {
         let config = |message: &str| Err(Error::new(ErrorKind::Config, message));
+        if self.partitions.is_some() {
+            return config("a publisher for partitions is started with `.build_partitioned()`");
+        }
         let Some(Ok(key)) = self.stream.as_ref().map(StreamKey::new) else {
             return config("a publisher needs the key of a stream, of at least one byte");
         };

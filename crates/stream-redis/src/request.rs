@@ -94,19 +94,31 @@ impl Request {
 
     /// Appends the command as it goes over the wire: a RESP array of bulk strings.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut number = itoa::Buffer::new();
         out.reserve(self.data.len() + 16 * self.ends.len() + 16);
-        out.push(b'*');
-        out.extend_from_slice(number.format(self.ends.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
+        begin(self.ends.len(), out);
         for argument in self.args() {
-            out.push(b'$');
-            out.extend_from_slice(number.format(argument.len()).as_bytes());
-            out.extend_from_slice(b"\r\n");
-            out.extend_from_slice(argument);
-            out.extend_from_slice(b"\r\n");
+            string(argument, out);
         }
     }
+}
+
+/// Appends the beginning of a command of so many arguments as it goes over the wire.
+pub(crate) fn begin(arguments: usize, out: &mut Vec<u8>) {
+    head(b'*', arguments, out);
+}
+
+/// Appends an argument as it goes over the wire.
+#[inline]
+pub(crate) fn string(argument: &[u8], out: &mut Vec<u8>) {
+    head(b'$', argument.len(), out);
+    out.extend_from_slice(argument);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn head(kind: u8, number: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 impl fmt::Debug for Request {

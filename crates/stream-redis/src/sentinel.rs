@@ -19,7 +19,7 @@ use crate::command_connection::CommandConnection;
 use crate::options::ConnectOptions;
 use crate::reader::SocketReader;
 use crate::transport::Stream;
-use crate::{Connection, Connector, Error, ErrorKind, Reader, Request, Value, greeting, transport};
+use crate::{Appender, Connection, Connector, Error, ErrorKind, Reader, Request, Value, greeting, transport};
 
 pub use options::SentinelOptions;
 
@@ -45,28 +45,40 @@ impl Sentinel {
     async fn open(&self, name: Option<&str>) -> Result<(Stream, ConnectOptions), Error> {
         let limit = self.options.server().connect_timeout();
         let deadline = Instant::now() + limit;
+        let mut last = None;
         loop {
-            let error = match timeout_at(deadline, self.attempt(name)).await {
+            let error = match timeout_at(deadline, self.attempt(name, deadline)).await {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(error)) => error,
                 Err(_) => {
                     let message = format!("finding the master `{}` took longer than {limit:?}", self.options.master());
-                    return Err(Error::new(ErrorKind::Timeout, message));
+                    let error = Error::new(ErrorKind::Timeout, message);
+                    return Err(match last {
+                        Some(last) => error.with_source(last),
+                        None => error,
+                    });
                 }
             };
             let pause = PAUSE.mul_f64(0.5 + fastrand::f64());
-            if !error.is_passing() || Instant::now() + pause >= deadline {
+            if !error.is_passing() {
                 return Err(error);
             }
+            // With little time left everything is late, and what had more time has said more.
+            let late = error.kind() == ErrorKind::Timeout;
+            let error = last.take().filter(|_| late).unwrap_or(error);
+            if Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            last = Some(error);
             sleep(pause).await;
         }
     }
 
-    async fn attempt(&self, name: Option<&str>) -> Result<(Stream, ConnectOptions), Error> {
-        let answers = self.ask_all().await;
+    async fn attempt(&self, name: Option<&str>, deadline: Instant) -> Result<(Stream, ConnectOptions), Error> {
+        let answers = self.ask_all(deadline).await;
         let mut last = None;
         for (host, port) in answers::candidates(self.options.master(), answers)? {
-            let options = self.options.server().at(&host, port);
+            let options = self.options.server().at(&host, port).within(share(deadline));
             let options = name.map_or_else(|| options.clone(), |name| options.named(name));
             match open_master(&options).await {
                 Ok(stream) => return Ok((stream, options)),
@@ -78,9 +90,10 @@ impl Sentinel {
     }
 
     /// What the sentinels say; those that take long are not waited for once another has named a master.
-    async fn ask_all(&self) -> Vec<Result<answers::Answer, Error>> {
-        let mut asked: FuturesUnordered<_> =
-            self.options.sentinels().iter().map(|sentinel| ask(sentinel, self.options.master())).collect();
+    async fn ask_all(&self, deadline: Instant) -> Vec<Result<answers::Answer, Error>> {
+        let limit = share(deadline);
+        let ask = |sentinel: &ConnectOptions| ask(sentinel.within(limit), self.options.master());
+        let mut asked: FuturesUnordered<_> = self.options.sentinels().iter().map(ask).collect();
         let mut answers = Vec::new();
         loop {
             let named = answers.iter().any(|answer| matches!(answer, Ok(answers::Answer::Master { .. })));
@@ -100,19 +113,30 @@ impl Connector for Sentinel {
         Ok(Arc::new(CommandConnection::new(stream, &options).await?))
     }
 
+    async fn open_appender(&self, _: &StreamKey) -> Result<Appender, Error> {
+        let (stream, options) = self.open(None).await?;
+        Ok(Appender::on(stream, &options))
+    }
+
     async fn open_reader(&self, _: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
         let (stream, options) = self.open(Some(name)).await?;
         Ok(Box::new(SocketReader::new(stream, options.response_timeout())))
     }
 }
 
-async fn ask(sentinel: &ConnectOptions, master: &str) -> Result<answers::Answer, Error> {
+/// So much of the time that is left goes to one step: one that hangs must still be able to say so itself, since that tells
+/// more than that it was late.
+fn share(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).mul_f64(0.75)
+}
+
+async fn ask(sentinel: ConnectOptions, master: &str) -> Result<answers::Answer, Error> {
     let limit = sentinel.connect_timeout();
     let asked = async {
-        let mut stream = transport::open(sentinel).await?;
+        let mut stream = transport::open(&sentinel).await?;
         let requests =
             [Request::new("SENTINEL GET-MASTER-ADDR-BY-NAME").arg(master), Request::new("SENTINEL MASTER").arg(master)];
-        answers::read(&greeting::ask(&mut stream, sentinel, &requests).await?)
+        answers::read(&greeting::ask(&mut stream, &sentinel, &requests).await?)
     };
     let late = |_| Err(Error::new(ErrorKind::Timeout, format!("the sentinel {sentinel} did not answer in {limit:?}")));
     timeout(limit, asked).await.unwrap_or_else(late)

@@ -8,7 +8,7 @@ use stream_core::StreamKey;
 use crate::command_connection::CommandConnection;
 use crate::options::ConnectOptions;
 use crate::reader::SocketReader;
-use crate::{Connection, Connector, Error, Reader, transport};
+use crate::{Appender, Connection, Connector, Error, Reader, transport};
 
 /// Opens connections to the one server that the options name.
 #[derive(Debug)]
@@ -27,6 +27,10 @@ impl Connector for Standalone {
     async fn connect(&self, _: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
         let stream = transport::open(&self.options).await?;
         Ok(Arc::new(CommandConnection::new(stream, &self.options).await?))
+    }
+
+    async fn open_appender(&self, _: &StreamKey) -> Result<Appender, Error> {
+        Ok(Appender::on(transport::open(&self.options).await?, &self.options))
     }
 
     async fn open_reader(&self, _: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {

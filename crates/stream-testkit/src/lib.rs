@@ -6,10 +6,12 @@
 //!   value, ended with it. Kill -9, restart and pause are methods, because surviving them is what is tested.
 //! * [`SentinelSetup`] and [`RealCluster`] are several of them that belong together.
 //! * [`Proxy`] stands between a client and a server and is the network that fails.
+//! * [`Warnings`] keeps what is logged, for tests of what is told and how often.
 //! * [`history::History`] is what was seen to happen, and judges whether the guarantees held.
 //! * [`eventually`] is the only way a test of a real server waits for something.
 
 pub mod history;
+mod log;
 #[cfg(feature = "servers")]
 pub mod matrix;
 pub mod memory;
@@ -21,6 +23,7 @@ mod spawn;
 mod topology;
 mod wait;
 
+pub use log::Warnings;
 #[cfg(feature = "servers")]
 pub use matrix::{Flavor, ServerBinary, ServerVersion};
 pub use memory::MemoryServer;

@@ -33,6 +33,8 @@ pub enum Mode {
     SwallowReplies,
     /// Forwards both ways, each piece that much later.
     Delay(Duration),
+    /// Forwards both ways, this many bytes a second each; at least one.
+    Throttle(u32),
     /// Closes new connections as soon as they are accepted, as a port without a server behind a load balancer does. Those
     /// that are open go on.
     Refuse,
@@ -46,6 +48,25 @@ pub enum Moment {
     BeforeRequest,
     /// After the server has answered, before the answer reaches the client.
     BeforeReply,
+    /// After the first half of what came of the answer has reached the client.
+    InsideReply,
+}
+
+/// What a half-open connection does not carry any more, see [`Proxy::silence_at`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Silence {
+    /// Neither requests nor replies.
+    Both,
+    /// Replies: requests arrive and are carried out.
+    Replies,
+}
+
+/// What becomes of a connection on which a word passes.
+#[derive(Debug, Clone, Copy)]
+enum Trap {
+    Cut(Moment),
+    Silence(Silence),
 }
 
 /// A proxy in front of one server; it ends, and its connections with it, when dropped.
@@ -62,7 +83,7 @@ struct Shared {
     mode: watch::Sender<Mode>,
     /// Cancelled to cut all connections, and then replaced.
     cut: Mutex<CancellationToken>,
-    traps: Mutex<Vec<(Vec<u8>, Moment)>>,
+    traps: Mutex<Vec<(Vec<u8>, Trap)>>,
     traps_sprung: AtomicU64,
     accepted: AtomicU64,
     open: AtomicUsize,
@@ -106,10 +127,16 @@ impl Proxy {
 
     /// Closes, once, the next connection on which a request with `word` in it passes, at `moment`.
     pub fn cut_at(&self, word: impl Into<Vec<u8>>, moment: Moment) {
-        lock(&self.shared.traps).push((word.into(), moment));
+        lock(&self.shared.traps).push((word.into(), Trap::Cut(moment)));
     }
 
-    /// How many connections were cut by [`cut_at`](Self::cut_at).
+    /// Makes half open, once and for good, the next connection on which a request with `word` in it passes: its sockets stay
+    /// open, and from this request on it carries less. Others are not touched.
+    pub fn silence_at(&self, word: impl Into<Vec<u8>>, silence: Silence) {
+        lock(&self.shared.traps).push((word.into(), Trap::Silence(silence)));
+    }
+
+    /// How many connections met with [`cut_at`](Self::cut_at) or [`silence_at`](Self::silence_at).
     pub fn cuts(&self) -> u64 {
         self.shared.traps_sprung.load(Ordering::Relaxed)
     }
@@ -152,11 +179,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                let withhold = AtomicBool::new(false);
+                let held = Held::default();
                 tokio::select! {
                     () = cut.cancelled() => {}
-                    () = requests(&shared, from_client, to_server, &withhold) => {}
-                    () = replies(&shared, from_server, to_client, &withhold) => {}
+                    () = requests(&shared, from_client, to_server, &held) => {}
+                    () = replies(&shared, from_server, to_client, &held) => {}
                 }
             }
             shared.open.fetch_sub(1, Ordering::Relaxed);
@@ -164,30 +191,47 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
+/// What a trap has made of one connection.
+#[derive(Debug, Default)]
+struct Held {
+    /// The next answer ends the connection.
+    cut: AtomicBool,
+    /// And its first half is let through.
+    half: AtomicBool,
+    /// Answers are thrown away.
+    silent: AtomicBool,
+}
+
 /// Ends when the connection is over.
-async fn requests(shared: &Shared, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, withhold: &AtomicBool) {
+async fn requests(shared: &Shared, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, held: &Held) {
     let mut mode = shared.mode.subscribe();
     let mut buffer = vec![0; 64 * 1024];
+    let mut deaf = false;
     loop {
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
         let piece = &buffer[..length];
         let Ok(now) = mode.wait_for(|mode| *mode != Mode::Stall).await.map(|mode| *mode) else { return };
-        if let Mode::Delay(time) = now {
-            tokio::time::sleep(time).await;
-        }
         match shared.trap(piece) {
-            Some(Moment::BeforeRequest) => return,
-            Some(Moment::BeforeReply) => withhold.store(true, Ordering::Relaxed),
+            Some(Trap::Cut(Moment::BeforeRequest)) => return,
+            Some(Trap::Cut(Moment::BeforeReply)) => held.cut.store(true, Ordering::Relaxed),
+            Some(Trap::Cut(Moment::InsideReply)) => {
+                held.half.store(true, Ordering::Relaxed);
+                held.cut.store(true, Ordering::Relaxed);
+            }
+            Some(Trap::Silence(silence)) => {
+                held.silent.store(true, Ordering::Relaxed);
+                deaf |= silence == Silence::Both;
+            }
             None => {}
         }
-        if to.write_all(piece).await.is_err() {
+        if !deaf && forward(now, piece, &mut to).await.is_err() {
             return;
         }
     }
 }
 
 /// Ends when the connection is over, or when the next answer must not pass.
-async fn replies(shared: &Shared, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, withhold: &AtomicBool) {
+async fn replies(shared: &Shared, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, held: &Held) {
     let mut mode = shared.mode.subscribe();
     let mut buffer = vec![0; 64 * 1024];
     let mut swallowed = false;
@@ -195,21 +239,39 @@ async fn replies(shared: &Shared, mut from: OwnedReadHalf, mut to: OwnedWriteHal
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
         let passes = |mode: &Mode| !matches!(mode, Mode::Stall | Mode::StallReplies);
         let Ok(now) = mode.wait_for(passes).await.map(|mode| *mode) else { return };
-        if let Mode::Delay(time) = now {
-            tokio::time::sleep(time).await;
-        }
-        if withhold.load(Ordering::Relaxed) {
+        if held.cut.load(Ordering::Relaxed) {
+            if held.half.load(Ordering::Relaxed) {
+                let _ = to.write_all(&buffer[..length / 2]).await;
+            }
             return;
         }
-        swallowed |= now == Mode::SwallowReplies;
-        if !swallowed && to.write_all(&buffer[..length]).await.is_err() {
+        swallowed |= now == Mode::SwallowReplies || held.silent.load(Ordering::Relaxed);
+        if !swallowed && forward(now, &buffer[..length], &mut to).await.is_err() {
             return;
         }
     }
 }
 
+/// Sends `piece` on, as fast as the mode allows.
+async fn forward(mode: Mode, piece: &[u8], to: &mut OwnedWriteHalf) -> io::Result<()> {
+    match mode {
+        Mode::Delay(time) => tokio::time::sleep(time).await,
+        Mode::Throttle(rate) => {
+            // Twenty times a second, so that a reply arrives in many small parts.
+            let part = (rate as usize / 20).max(1);
+            for part in piece.chunks(part) {
+                to.write_all(part).await?;
+                tokio::time::sleep(Duration::from_secs_f64(part.len() as f64 / f64::from(rate.max(1)))).await;
+            }
+            return Ok(());
+        }
+        _ => {}
+    }
+    to.write_all(piece).await
+}
+
 impl Shared {
-    fn trap(&self, piece: &[u8]) -> Option<Moment> {
+    fn trap(&self, piece: &[u8]) -> Option<Trap> {
         let mut traps = lock(&self.traps);
         let index = traps.iter().position(|(word, _)| piece.windows(word.len()).any(|window| window == word))?;
         self.traps_sprung.fetch_add(1, Ordering::Relaxed);

@@ -60,6 +60,8 @@
 //! | several consumers and maintenance in one process | [`Host`], [`host`] |
 //! | configuration by the environment | [`Settings`], [`settings`] |
 //! | publishing | [`Publisher`] |
+//! | one logical stream over several, for the nodes of a cluster | [`Partitions`], [`PartitionedPublisher`], [`DurableBuilder::partitions`] |
+//! | tests without a server | [`testing`](crate#features) |
 //! | working beside Prefect | [`PrefectMessage`], [`PrefectPublisher`], [`PrefectKeys`], [`Outcome::stop`], [`Consumer::ephemeral_subscription`] |
 //! | working beside `FastStream` | [`FastStream`], [`FastStreamPublisher`], [`FastStreamMessage`], [`Acknowledge`] |
 //! | what failed for good | [`DeadLetter`], [`maint::DeadLetters`] |
@@ -72,12 +74,15 @@
 //! | Feature | Default | Adds |
 //! |---|---|---|
 //! | `rustls` | no | `rediss://`: TLS by rustls, with the ring provider |
+//! | `testing` | no | `testing`: a server in memory, for the tests of what is built on this crate |
 
 mod chain;
 pub mod guarantees;
 pub mod host;
 pub mod maint;
 pub mod settings;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use host::Host;
 pub use settings::Settings;
@@ -90,14 +95,14 @@ pub use stream_consumer::{
 };
 pub use stream_core::{
     BackoffPolicy, ConsumerName, DeadLetter, DeadLetterError, DeadReason, Entry, EntryId, GroupName, Outcome,
-    PrefectKeys, RestartPolicy, RetryPolicy, StartFrom, StreamKey,
+    Partitions, PartitionsError, PrefectKeys, RestartPolicy, RetryPolicy, StartFrom, StreamKey,
 };
 pub use stream_redis::command::Precision;
 pub use stream_redis::{
     Address, Client, ClusterOptions, ConnectOptions, ConnectOptionsBuilder, CredentialProvider, Credentials, Error,
-    ErrorKind, FastStreamFormat, FastStreamMessage, FastStreamPublisher, Keepalive, PrefectPublisher,
-    PrefectPublisherBuilder, Protocol, PublishError, Publisher, PublisherBuilder, Receipt, Recovery, SentinelOptions,
-    Unconfirmed,
+    ErrorKind, FastStreamFormat, FastStreamMessage, FastStreamPublisher, Keepalive, PartitionedPublisher,
+    PrefectPublisher, PrefectPublisherBuilder, Protocol, PublishError, Publisher, PublisherBuilder, Receipt, Recovery,
+    SentinelOptions, Unconfirmed,
 };
 #[cfg(feature = "rustls")]
 pub use stream_redis::{Pem, TlsOptions};

@@ -11,6 +11,7 @@ mod host;
 mod interop;
 mod maint;
 mod memory;
+mod partitions;
 mod prefect;
 mod recovery;
 mod stopping;

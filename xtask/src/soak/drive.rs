@@ -109,7 +109,8 @@ impl Drive {
         });
         let (state, seen) = watch::channel(None);
         let watcher = Watcher::new(addresses.clone(), client, log.clone(), cured.clone(), replicated);
-        let watcher = AbortOnDrop(tokio::spawn(watcher.run(state)));
+        let (end_watch, over) = watch::channel(false);
+        let watcher = tokio::spawn(watcher.run(state, over));
 
         let mut scene = Scene {
             fleet: Fleet::new(folder),
@@ -141,8 +142,9 @@ impl Drive {
         }
         let published_until = now();
         scene.drain().await?;
-        drop(watcher);
         scene.stop().await?;
+        end_watch.send_replace(true);
+        watcher.await?.finish().await?;
         let place = servers.master().await;
         let found = Asked::new(addresses[place].clone(), NAMES).all().await?;
         scene.take_in();
@@ -162,15 +164,6 @@ impl Drive {
             seed: self.seed,
             topology: self.topology.name(),
         })
-    }
-}
-
-/// Ends a task that would go on for ever.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -110,7 +110,8 @@ fn expectations() -> Expectations {
         max_attempts: MAX_ATTEMPTS,
         lease: LEASE,
         settle: Duration::from_millis(500),
-        stale: Duration::from_secs(12),
+        stale: Duration::from_secs(3),
+        told_within: Duration::from_secs(3),
         settled: true,
         messages: 0,
     }

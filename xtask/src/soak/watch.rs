@@ -8,7 +8,7 @@ use std::time::Duration;
 use stream_redis::{Request, Value};
 use stream_testkit::history::{Fate, Reason, What};
 use streamkeeper::maint::{DeadLetters, LetterContent};
-use streamkeeper::{Client, EntryId, StreamKey};
+use streamkeeper::{Client, DeadLetter, DeadReason, EntryId, StreamKey};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -16,7 +16,7 @@ use super::log::Log;
 use super::plan::Message;
 use super::{LETTERS, NAMES};
 use crate::Failure;
-use crate::asked::{Asked, State};
+use crate::asked::{Asked, State, entry_of};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -42,9 +42,9 @@ impl Watcher {
         Self { asked, client, log, cured, replicated, trail: None, letters: None, seen: HashSet::new() }
     }
 
-    /// Watches for ever; what is seen of the group goes to `state` as well.
-    pub(crate) async fn run(mut self, state: watch::Sender<Option<State>>) {
-        loop {
+    /// Watches until `over`; what is seen of the group goes to `state` as well.
+    pub(crate) async fn run(mut self, state: watch::Sender<Option<State>>, over: watch::Receiver<bool>) -> Self {
+        while !*over.borrow() {
             let seen = timeout(PATIENCE, self.look()).await.ok().flatten();
             state.send_replace(seen.map(|(_, seen)| seen));
             // What fails here is looked at again.
@@ -52,6 +52,22 @@ impl Watcher {
             let _ = timeout(PATIENCE, self.trail()).await;
             sleep(PAUSE).await;
         }
+        self
+    }
+
+    /// Reads the rest of what was sent back.
+    ///
+    /// # Errors
+    /// It cannot be read to the end, without which nothing can be judged.
+    pub(crate) async fn finish(mut self) -> Result<(), Failure> {
+        for _ in 0..100 {
+            let before = self.trail;
+            timeout(PATIENCE, self.trail()).await??;
+            if self.trail == before && self.is_replicated().await {
+                return Ok(());
+            }
+        }
+        Err("the trail of what was sent back cannot be read to its end".into())
     }
 
     /// Where the group stands, and who says so; written down.
@@ -79,9 +95,14 @@ impl Watcher {
         let page = Request::new("XRANGE").key(&key).arg(from).arg("+").arg("COUNT").arg("1000");
         let Value::Array(page) = connection.call(&page).await? else { return Ok(()) };
         for value in &page {
-            let entry = crate::asked::entry_of(value)?;
-            if let Some(message) = entry.get("data").and_then(|data| serde_json::from_slice::<Message>(data).ok()) {
-                std::fs::write(self.cured.join(message.number.to_string()), [])?;
+            let entry = entry_of(value)?;
+            if let Ok(letter) = DeadLetter::from_entry(&entry)
+                && let DeadReason::Exhausted { .. } = letter.reason
+                && let Ok(message) = serde_json::from_slice::<Message>(letter.entry.get("data").unwrap_or_default())
+            {
+                let number = message.number;
+                self.log.write(What::Cured { number });
+                std::fs::write(self.cured.join(number.to_string()), [])?;
             }
             self.letters = Some(entry.id());
         }
@@ -91,7 +112,7 @@ impl Watcher {
     /// Writes down which letters went back, and as what.
     async fn trail(&mut self) -> Result<(), Failure> {
         let lines = DeadLetters::new(&self.client, LETTERS)?.trail(self.trail, 1_000).await?;
-        if lines.is_empty() || (self.replicated && !self.is_replicated().await) {
+        if lines.is_empty() || !self.is_replicated().await {
             return Ok(());
         }
         for line in lines {
@@ -108,6 +129,9 @@ impl Watcher {
 
     /// Whether the replica has all that was there until now.
     async fn is_replicated(&self) -> bool {
+        if !self.replicated {
+            return true;
+        }
         let Ok(key) = StreamKey::new(super::MARK) else { return false };
         let Ok(connection) = self.client.connector().connect(&key).await else { return false };
         if connection.call(&Request::new("SET").key(&key).arg("1")).await.is_err() {

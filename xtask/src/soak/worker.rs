@@ -222,12 +222,12 @@ impl Desk {
             () = cx.cancelled() => {}
         }
         let (result, outcome) = match message.act {
-            Act::Abort if !self.veteran => std::process::abort(),
-            Act::Abort => (Returned::Failed, Outcome::failed("others do not survive this")),
             Act::FailTwice if attempt < 3 => (Returned::Failed, Outcome::failed("it does not work yet")),
-            Act::Fail if !self.cured.join(message.number.to_string()).exists() => {
-                (Returned::Failed, Outcome::failed("it does not work"))
+            Act::Abort | Act::Fail if self.cured.join(message.number.to_string()).exists() => {
+                (Returned::Done, Outcome::Done)
             }
+            Act::Abort if !self.veteran => std::process::abort(),
+            Act::Abort | Act::Fail => (Returned::Failed, Outcome::failed("it does not work")),
             Act::Reject => (Returned::Rejected, Outcome::reject("not for us")),
             _ => (Returned::Done, Outcome::Done),
         };

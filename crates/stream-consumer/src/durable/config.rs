@@ -1,11 +1,13 @@
 //! The builder of a durable consumer: every knob, its default, and what a bad value would do.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stream_core::{
-    BackoffPolicy, ConsumerName, Entry, GroupName, LeasePolicy, NameError, RetryPolicy, StartFrom, StreamKey,
+    BackoffPolicy, ConsumerName, Entry, GroupName, LeasePolicy, NameError, Partitions, RetryPolicy, StartFrom,
+    StreamKey,
 };
 use stream_redis::Client;
 
@@ -14,7 +16,7 @@ use super::afterwards::DeadLetterLayout;
 use crate::error::ConfigError;
 use crate::lane::{self, LaneOf};
 use crate::observe::Observer;
-use crate::setting::{at_least_one, check_block, default_name, out_of_range};
+use crate::setting::{at_least_one, check_block, check_streams, default_name, out_of_range};
 
 /// When an entry is acknowledged, and what an error means. The modes of `FastStream` map one to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -203,6 +205,15 @@ impl DurableBuilder {
         self
     }
 
+    /// Adds all partitions of a logical stream, which share the concurrency. Each has a reader of its own: a connection, and
+    /// one read for each BLOCK period. Add the lanes ([`order_by_field`](Self::order_by_field) and its
+    /// like) to keep the order of a key: within this process. Where several processes of a group have to keep it, give each
+    /// partition to one of them with [`stream`](Self::stream).
+    pub fn partitions(mut self, partitions: &Partitions) -> Self {
+        self.streams.extend(partitions.keys().iter().cloned().map(Ok));
+        self
+    }
+
     /// The consumer group. It is created where it does not exist.
     pub fn group(mut self, name: impl AsRef<[u8]>) -> Self {
         self.group = Some(GroupName::new(name));
@@ -383,16 +394,7 @@ impl DurableBuilder {
     /// [`ConfigError`] names the setting that cannot work and says what to do.
     pub fn build(self) -> Result<DurableConsumer, ConfigError> {
         let streams = self.streams.into_iter().collect::<Result<Vec<_>, _>>()?;
-        if streams.is_empty() {
-            return Err(ConfigError::Missing {
-                setting: "stream",
-                remedy: "name the stream to read with `.stream(..)`",
-            });
-        }
-        if let Some(twice) = streams.iter().enumerate().find(|(n, key)| streams[..*n].contains(key)).map(|(_, key)| key)
-        {
-            return Err(out_of_range("stream", twice, "it is named twice; name each stream once"));
-        }
+        check_streams(&streams)?;
         let group = self
             .group
             .ok_or(ConfigError::Missing { setting: "group", remedy: "name the consumer group with `.group(..)`" })??;
@@ -433,7 +435,8 @@ impl DurableBuilder {
                 "give the key of a stream, or leave it out for the stream's key and `:dead`",
             )
         })?;
-        if streams.iter().any(|key| streams.contains(&dead_letter_of(dead_letter.as_ref(), key))) {
+        let all: HashSet<_> = streams.iter().collect();
+        if streams.iter().any(|key| all.contains(&dead_letter_of(dead_letter.as_ref(), key))) {
             return Err(ConfigError::Conflict {
                 first: "stream",
                 second: "dead_letter",

@@ -1,12 +1,13 @@
 //! The mode that acknowledges before the handler: an entry starts once the server has confirmed, and not if somebody else
 //! owns it by then.
 //!
-//! The first command is a plain `XACK`, while the lease is certain. One that got no answer may have been carried out, and
-//! may be repeated only after others could take the entries over. So what is still ours is then acknowledged with a check of
-//! the owner; what somebody else owns is lost; and what is pending nowhere was acknowledged by ourselves before.
+//! The first command is a plain `XACK`, while the leases are certain. One that got no answer may have been carried out, and
+//! is repeated when others may have taken the entries over; so may be what waited here for too long, or in a process that
+//! was frozen. So what is still ours is then acknowledged with a check of the owner; what somebody else owns is lost; and
+//! what is pending nowhere was acknowledged by ourselves before.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stream_core::{EntryId, Stage};
 use stream_redis::command::{XAck, XPending};
@@ -71,18 +72,14 @@ async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
     let mut ids: Vec<EntryId> = entries.iter().map(|ready| ready.delivery.id()).collect();
     ids.sort_unstable();
     let oldest = entries.iter().map(|ready| ready.since).min().unwrap_or_else(now);
+    let mut question =
+        Question { ids, lost: Vec::new(), until: oldest + stream.config.lease.trusted(), unanswered: false };
     let (mut tries, mut denied) = (0, false);
     loop {
-        let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids: ids.clone() };
-        let still = || tries == 0 && stream.config.lease.is_certain(oldest, now());
-        let answer = match stream.link.run_while(&command, still).await {
-            Some(answer) => answer.map(|_| Vec::new()),
-            None => again(stream, &ids).await,
-        };
-        match answer {
-            Ok(lost) => return lost,
+        match question.ask(stream).await {
+            Ok(()) => break,
             // Pending nowhere: the group is gone, and whoever gets them from a new one has not started them.
-            Err(error) if error.recovery() == Recovery::Missing => return Vec::new(),
+            Err(error) if error.recovery() == Recovery::Missing => break,
             Err(error) if super::group::is_denied(&error) && !std::mem::replace(&mut denied, true) => {
                 stream.degraded("entries cannot be acknowledged, so none is started", &error);
             }
@@ -99,16 +96,64 @@ async fn confirmed(stream: &Stream, entries: &mut [Ready]) -> Vec<EntryId> {
         tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)).await;
         tries = tries.saturating_add(1);
     }
+    question.lost.sort_unstable();
+    question.lost.dedup();
+    question.lost
 }
 
-/// Acknowledges what is still ours; returns what somebody else owns.
-async fn again(stream: &Stream, ids: &[EntryId]) -> Result<Vec<EntryId>, Error> {
-    let mut lost = Vec::new();
-    for chunk in ids.chunks(CHUNK) {
-        let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease(), false).await?;
-        lost.extend(owned_by_others(stream, &others).await?);
+/// Entries that are to be acknowledged before they start, and how far that has come.
+struct Question {
+    /// Those that are ours as far as is known, ascending.
+    ids: Vec<EntryId>,
+    /// Those that are somebody else's.
+    lost: Vec<EntryId>,
+    /// Until when nobody else can have taken them over.
+    until: Instant,
+    /// Whether an acknowledgement was sent that may have been carried out.
+    unanswered: bool,
+}
+
+impl Question {
+    async fn ask(&mut self, stream: &Stream) -> Result<(), Error> {
+        stream.link.reach().await?;
+        while !self.unanswered {
+            if now() >= self.until {
+                // Whoever renews may do so twice, and is told what is lost; an acknowledgement in doubt would hide it.
+                self.renew(stream).await?;
+            }
+            if self.ids.is_empty() {
+                return Ok(());
+            }
+            let (key, group) = (stream.owner.key.clone(), stream.owner.group.clone());
+            let command = XAck { key, group, ids: self.ids.clone() };
+            match stream.link.run_until(&command, self.until).await {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {}
+                Err(error) => {
+                    self.unanswered = error.server().is_none();
+                    return Err(error);
+                }
+            }
+        }
+        // What is pending nowhere was acknowledged by ourselves.
+        for chunk in self.ids.chunks(CHUNK) {
+            let others = stream.link.acknowledge(&stream.owner, chunk, stream.config.lease.lease(), false).await?;
+            self.lost.extend(owned_by_others(stream, &others).await?);
+        }
+        Ok(())
     }
-    Ok(lost)
+
+    async fn renew(&mut self, stream: &Stream) -> Result<(), Error> {
+        let (asked, lease) = (now(), &stream.config.lease);
+        let mut lost = Vec::new();
+        for chunk in self.ids.chunks(CHUNK) {
+            lost.extend(stream.link.renew(&stream.owner, chunk, lease.lease()).await?);
+        }
+        self.ids.retain(|id| !lost.contains(id));
+        self.lost.extend(lost);
+        self.until = asked + lease.trusted();
+        Ok(())
+    }
 }
 
 /// Which of `ids` (ascending) are pending, and not with us.

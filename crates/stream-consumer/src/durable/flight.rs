@@ -1,21 +1,31 @@
 //! Commands under way: what each will have answered when it lands, and how counts are set and bodies fetched.
+//!
+//! What must stay true: a node that does not answer keeps places from the streams of other nodes for a bounded time only, a
+//! moment for most entries and a lease for a suspect that has to be alone.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use stream_core::{EntryId, Slot, Takeover};
-use stream_redis::{Error, Recovery, Taken};
+use stream_redis::{Error, ErrorKind, Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant as Deadline, sleep, timeout, timeout_at};
 
-use super::held::{Burial, Ready, Recount};
+use super::held::{Burial, Fleet, Ready, Recount};
 use super::stream::{Stream, now};
 use crate::shutdown::Shutdown;
 
 /// The shortest pause before counts are set again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+/// For so long places are kept for what is fetched. A node that answers does so sooner; one that is away must not keep the
+/// streams of others from running.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Places to run handlers in.
+pub(crate) type Places = SmallVec<[OwnedSemaphorePermit; 1]>;
 
 /// A command under way.
 pub(crate) type Flight = Pin<Box<dyn Future<Output = Landed> + Send>>;
@@ -33,7 +43,7 @@ pub(crate) enum Landed {
     },
     Taken {
         recounts: Vec<Recount>,
-        permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+        permits: Places,
         suspect: bool,
         at: Instant,
         result: Result<Vec<Taken>, Error>,
@@ -60,70 +70,145 @@ pub(crate) enum Landed {
     },
 }
 
-/// Sets counts and fetches bodies.
-pub(crate) async fn take(
-    stream: Arc<Stream>,
-    recounts: Vec<Recount>,
-    permits: SmallVec<[OwnedSemaphorePermit; 1]>,
-    suspect: bool,
-) -> Landed {
+/// Sets counts and fetches bodies. What comes after its places were given back waits for others.
+pub(crate) async fn take(stream: Arc<Stream>, recounts: Vec<Recount>, mut permits: Places) -> Landed {
     let at = now();
-    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone, &stream.config.retry);
-    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
-    let lease = stream.config.lease.lease();
-    let result = stream.link.take(&stream.owner, &counts, true, lease).await;
-    Landed::Taken { recounts, permits, suspect, at, result }
+    let result = {
+        let mut answers = pin!(set_counts(&stream, &recounts));
+        if let Ok(result) = timeout(PATIENCE, &mut answers).await {
+            result
+        } else {
+            permits.clear();
+            answers.await
+        }
+    };
+    Landed::Taken { recounts, permits, suspect: false, at, result }
 }
 
-/// The same for a suspect. Whether a count that got no answer was set is not known, and one that says that nothing runs
-/// beside the entry has to be true: its places are kept until there is an answer. An error of the server is one, unless an
-/// attempt before it got none.
-pub(crate) async fn take_suspect(
-    stream: Arc<Stream>,
-    recount: Recount,
-    mut places: SmallVec<[OwnedSemaphorePermit; 1]>,
-    shutdown: &Shutdown,
-) -> Landed {
-    let mut unanswered = false;
-    let mut tries = 0;
+async fn set_counts(stream: &Stream, recounts: &[Recount]) -> Result<Vec<Taken>, Error> {
+    let count = |recount: &Recount| Takeover::count(recount.attempt, recount.alone, &stream.config.retry);
+    let counts: Vec<_> = recounts.iter().map(|recount| (recount.id, count(recount))).collect();
+    stream.link.take(&stream.owner, &counts, true, stream.config.lease.lease()).await
+}
+
+/// The same for a suspect, when no other runs; for its last attempt, when nothing does. Its node is asked first: others do
+/// not wait for a place until one that is away comes back.
+pub(crate) async fn take_suspect(stream: Arc<Stream>, mut recount: Recount, fleet: Fleet) -> Landed {
+    let at = now();
+    let way = async {
+        loop {
+            if let Some(gone) = ask_for(&stream, recount).await? {
+                return Ok(Way::Gone(gone));
+            }
+            let places = places(&stream, &mut recount, &fleet).await;
+            // It may have gone away meanwhile.
+            if !stream.link.is_troubled() {
+                return Ok(places.map_or(Way::End, Way::Open));
+            }
+        }
+    };
+    let way = tokio::select! {
+        biased;
+        () = fleet.shutdown.stopping() => Ok(Way::End),
+        way = way => way,
+    };
+    let result = match way {
+        Ok(Way::Open(places)) => return take_alone(stream, recount, places, &fleet.shutdown).await,
+        Ok(Way::End) => return Landed::NotTaken { recounts: vec![recount], suspect: true },
+        Ok(Way::Gone(gone)) => Ok(vec![gone]),
+        Err(error) => Err(error),
+    };
+    Landed::Taken { recounts: vec![recount], permits: Places::new(), suspect: true, at, result }
+}
+
+/// What a suspect has found.
+enum Way {
+    Open(Places),
+    /// It is deleted or somebody else's.
+    Gone(Taken),
+    End,
+}
+
+/// Whether the node of a suspect answers; the answer itself where the entry is gone. While it is not certain, it is asked
+/// by setting the count to what it was, which also mends a count that was set without an answer.
+async fn ask_for(stream: &Stream, recount: Recount) -> Result<Option<Taken>, Error> {
+    if !stream.link.is_troubled() {
+        return stream.link.reach().await.map(|()| None);
+    }
+    let answers = stream.link.take(&stream.owner, &[before(recount)], false, stream.config.lease.lease()).await?;
+    Ok(answers.into_iter().next().filter(|taken| matches!(taken, Taken::Lost | Taken::Deleted)))
+}
+
+/// The count of an entry that has not started again.
+fn before(recount: Recount) -> (EntryId, u64) {
+    (recount.id, u64::from(recount.attempt.saturating_sub(1)))
+}
+
+/// The lane of the suspects and a place, or all places.
+async fn places(stream: &Stream, recount: &mut Recount, fleet: &Fleet) -> Option<Places> {
+    let lane = Arc::clone(&fleet.suspect).acquire_owned().await.ok()?;
+    if recount.alone {
+        let everything = u32::try_from(stream.config.concurrency).unwrap_or(u32::MAX);
+        // Handlers that run for longer than a lease are not waited for: they were not what died, or they would have by now.
+        let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
+        if let Ok(all) = timeout(stream.config.lease.lease(), all).await {
+            return Some(smallvec![all.ok()?, lane]);
+        }
+        recount.alone = false;
+    }
+    let place = Arc::clone(&fleet.permits).acquire_owned().await.ok()?;
+    Some(smallvec![place, lane])
+}
+
+/// Whether a count that got no answer was set is not known, and one that says that nothing runs beside the entry has to be
+/// true: its places are kept until there is an answer, for a lease at most. An error of the server is one, unless an attempt
+/// before it got none.
+async fn take_alone(stream: Arc<Stream>, recount: Recount, permits: Places, shutdown: &Shutdown) -> Landed {
+    let (mut unanswered, mut tries) = (false, 0);
+    let lease = stream.config.lease.lease();
+    let until = Deadline::now() + lease;
     loop {
-        match take(Arc::clone(&stream), vec![recount], places, true).await {
-            Landed::Taken { permits, result: Err(error), .. }
+        let at = now();
+        let late = |_| Err(Error::new(ErrorKind::Timeout, format!("no answer within {lease:?}")));
+        let result = timeout_at(until, set_counts(&stream, &[recount])).await.unwrap_or_else(late);
+        match result {
+            Err(error)
                 if recount.alone
                     && !super::group::is_denied(&error)
                     && (unanswered || error.server().is_none())
-                    && !shutdown.is_stopping() =>
+                    && !shutdown.is_stopping()
+                    && Deadline::now() < until =>
             {
                 unanswered = true;
                 if tries == 0 && error.recovery() == Recovery::Fatal {
                     stream.degraded("a suspect keeps all places, since its count cannot be set", &error);
                 }
-                places = permits;
                 tokio::select! {
                     biased;
                     () = shutdown.stopping() => {}
-                    () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
+                    () = sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
                 }
                 tries = tries.saturating_add(1);
             }
-            landed => return landed,
+            result => return Landed::Taken { recounts: vec![recount], permits, suspect: true, at, result },
         }
     }
 }
 
 /// Sets the count of a suspect back that was taken and has to wait for others. Its places are kept until nobody else's death
-/// can be blamed on it, but for no longer than that takes: what it waits for may need one of them.
-pub(crate) async fn take_back(
-    stream: Arc<Stream>,
-    recount: Recount,
-    places: SmallVec<[OwnedSemaphorePermit; 1]>,
-    shutdown: Shutdown,
-) -> Landed {
-    let counts = [(recount.id, u64::from(recount.attempt.saturating_sub(1)))];
+/// can be blamed on it, but for no longer than that takes, and a lease at most: what it waits for may need one of them.
+pub(crate) async fn take_back(stream: Arc<Stream>, recount: Recount, places: Places, shutdown: Shutdown) -> Landed {
+    let _ = timeout(stream.config.lease.lease(), set_back(&stream, recount, &shutdown)).await;
+    drop(places);
+    Landed::TakenBack
+}
+
+async fn set_back(stream: &Stream, recount: Recount, shutdown: &Shutdown) {
     let mut tries = 0;
     // When it stops, it is handed back with the same count.
     while !shutdown.is_stopping() {
-        let error = match stream.link.take(&stream.owner, &counts, false, stream.config.lease.lease()).await {
+        let error = match stream.link.take(&stream.owner, &[before(recount)], false, stream.config.lease.lease()).await
+        {
             Ok(answers) => {
                 match answers.first() {
                     Some(Taken::Counted | Taken::Entry(_)) => {}
@@ -134,9 +219,9 @@ pub(crate) async fn take_back(
                     }
                     _ => stream.lost(recount.slot),
                 }
-                break;
+                return;
             }
-            Err(error) if super::group::is_denied(&error) || error.recovery() == Recovery::Missing => break,
+            Err(error) if super::group::is_denied(&error) || error.recovery() == Recovery::Missing => return,
             Err(error) => error,
         };
         if tries == 0 && error.recovery() == Recovery::Fatal {
@@ -145,10 +230,8 @@ pub(crate) async fn take_back(
         tokio::select! {
             biased;
             () = shutdown.stopping() => {}
-            () = tokio::time::sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
+            () = sleep(stream.config.backoff.delay(tries, fastrand::f64()).max(PAUSE)) => {}
         }
         tries = tries.saturating_add(1);
     }
-    drop(places);
-    Landed::TakenBack
 }

@@ -5,13 +5,14 @@
 
 use std::time::Instant;
 
-use stream_core::{EntryId, StartFrom};
+use stream_core::{EntryId, StartFrom, Undelivered};
 use stream_redis::command::{
     TouchConsumer, XGroupCreate, XGroupCreateConsumer, XInfoConsumers, XInfoGroups, XInfoStream, XPendingSummary,
 };
 use stream_redis::{Error, ErrorKind};
 
 use super::config::OnGroupLost;
+use super::gaps;
 use super::stream::{Stream, now};
 use crate::observe::{Event, count};
 
@@ -27,6 +28,8 @@ pub(crate) struct GroupMemory {
     /// The greatest id of the stream, and how many entries were ever added, where the server tells.
     last_generated: EntryId,
     entries_added: Option<u64>,
+    /// Which entries it was never given are gone.
+    undelivered: Undelivered,
     /// When a loss of the group was dealt with last.
     dealt_with: Option<Instant>,
     /// Why the group could not be created, if it was for want of a permission: the answer if it then is missing.
@@ -104,9 +107,11 @@ async fn make_sure(stream: &Stream, memory: &mut GroupMemory, missed: Option<Ins
     let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
     // Without the permission to look at the stream, a group that is still there says that nothing was lost.
     let mut blind = false;
+    let mut info = None;
     let start = if known {
-        let info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
-            Ok(info) => Some((info.last_generated_id, info.entries_added)),
+        memory.undelivered.was_away();
+        info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
+            Ok(info) => Some(info),
             Err(error) if error.kind() == ErrorKind::Missing => None,
             Err(error) if is_denied(&error) => {
                 blind = true;
@@ -114,22 +119,28 @@ async fn make_sure(stream: &Stream, memory: &mut GroupMemory, missed: Option<Ins
             }
             Err(error) => return Err(error),
         };
-        beginning = memory.beginning(info);
+        beginning = memory.beginning(info.as_ref().map(|info| (info.last_generated_id, info.entries_added)));
         if stream.config.on_group_lost == OnGroupLost::Fail {
             // Nothing is created; if the group is gone, the read says so.
             return Ok(());
         }
         beginning.after.to_string()
     } else {
+        if stream.config.start == StartFrom::Beginning {
+            info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
+                Ok(info) => Some(info),
+                // What stands against it stands against the group as well, or costs only the number.
+                Err(error) if error.server().is_some() => None,
+                Err(error) => return Err(error),
+            };
+        }
         stream.config.start.create_id().to_string()
     };
-    let create = XGroupCreate {
-        key: owner.key.clone(),
-        group: owner.group.clone(),
-        start,
-        make_stream: true,
-        entries_read: None,
-    };
+    // What was gone before there was a group is no loss of the group: its count begins behind that.
+    let gone = info.and_then(|info| info.entries_added?.checked_sub(info.length));
+    let entries_read = gone.filter(|gone| *gone > 0 && matches!(start.as_str(), "0" | "0-0"));
+    let create =
+        XGroupCreate { key: owner.key.clone(), group: owner.group.clone(), start, make_stream: true, entries_read };
     memory.denied = None;
     let asked = now();
     let (created, there) = match stream.link.run(&create).await {
@@ -213,10 +224,11 @@ pub(crate) async fn denied(stream: &Stream) -> Option<Error> {
 async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
     let owner = &stream.owner;
     let info = async {
-        // The groups are asked for first: if then nothing is pending, all that had been delivered by that time is finished.
+        // The stream is asked for before the groups: what others read and trim in between then is not taken for a gap.
+        let info = stream.link.run(&XInfoStream { key: owner.key.clone() }).await?;
+        // And the groups before what is pending: if that is nothing, all that had been delivered by then is finished.
         let groups = stream.link.run(&XInfoGroups { key: owner.key.clone() }).await?;
         let pending = stream.link.run(&XPendingSummary { key: owner.key.clone(), group: owner.group.clone() }).await?;
-        let info = stream.link.run(&XInfoStream { key: owner.key.clone() }).await?;
         Ok::<_, Error>((pending, groups, info))
     };
     match info.await {
@@ -224,6 +236,11 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
             if let Some(group) = groups.iter().find(|group| group.name == owner.group) {
                 memory.seen = true;
                 memory.learn(pending.first, group.last_delivered);
+                // What was added after the stream was asked for does not count: the two are held against each other.
+                memory.floor = memory.floor.min(info.last_generated_id);
+                if let Some(gap) = memory.undelivered.look(&gaps::facts(&info, group, !memory.unseen)) {
+                    gaps::tell(stream, gap);
+                }
             }
             memory.last_generated = info.last_generated_id;
             memory.entries_added = info.entries_added;

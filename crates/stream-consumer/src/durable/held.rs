@@ -111,7 +111,7 @@ impl Ord for Waiting {
 /// it, and only what it does itself may be.
 pub(crate) struct Alone {
     pub(crate) slot: Slot,
-    /// When its handler returned well.
+    /// When its handler returned, and what it returned was to be written.
     pub(crate) handled: Option<Instant>,
     pub(crate) _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
 }

@@ -8,6 +8,7 @@ mod afterwards;
 mod config;
 mod first;
 mod flight;
+mod gaps;
 mod group;
 mod held;
 mod mode;

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
 use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
 use stream_redis::Error;
 use stream_redis::command::XAck;
@@ -20,7 +19,7 @@ use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::observe::{Event, count};
 use crate::pace::wall_ms;
-use crate::work::{Outcomes, Work};
+use crate::work::{Outcomes, Work, too_few};
 
 /// How long an acknowledgement may wait for others while handlers run.
 pub(crate) const LINGER: Duration = Duration::from_millis(25);
@@ -36,6 +35,11 @@ impl<W: Work> Worker<W> {
     pub(crate) fn settle_all(&mut self, members: Members, outcomes: Outcomes) {
         let Members { slots, deliveries, since: _ } = members;
         match outcomes {
+            Outcomes::All(Outcome::Done) => {
+                for (slot, delivery) in slots.into_iter().zip(&deliveries) {
+                    self.done(slot, delivery);
+                }
+            }
             Outcomes::All(outcome) => {
                 for (slot, delivery) in slots.into_iter().zip(deliveries) {
                     self.settle(slot, delivery, outcome.clone());
@@ -44,16 +48,28 @@ impl<W: Work> Worker<W> {
             Outcomes::Each(outcomes) => {
                 let mut outcomes = outcomes.into_iter();
                 for (slot, delivery) in slots.into_iter().zip(deliveries) {
-                    let outcome = outcomes
-                        .next()
-                        .unwrap_or_else(|| Outcome::failed("the batch handler returned fewer outcomes than items"));
+                    let outcome = outcomes.next().unwrap_or_else(too_few);
                     self.settle(slot, delivery, outcome);
                 }
             }
         }
     }
 
+    /// Its handler returned well, which is the same in every mode.
+    pub(crate) fn done(&mut self, slot: Slot, delivery: &Delivery) {
+        let (id, attempt) = (delivery.id(), delivery.attempt());
+        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        count(&self.stream.counters.handled, 1);
+        self.succeeded = true;
+        self.stream.tell(&Event::Handled { id, attempt });
+        self.leave_lane(slot);
+        self.acknowledge(slot, id);
+    }
+
     pub(crate) fn settle(&mut self, slot: Slot, delivery: Delivery, outcome: Outcome) {
+        if outcome == Outcome::Done {
+            return self.done(slot, &delivery);
+        }
         let mode = self.stream.config.acknowledge;
         if outcome.is_stop() && !std::mem::replace(&mut self.stopped_by_handler, true) {
             self.fleet.shutdown.stop_gently();
@@ -95,19 +111,9 @@ impl<W: Work> Worker<W> {
 
     /// Entries whose payload could not be decoded go to the dead letters at once; the others stay.
     pub(crate) fn bury_undecodable(&mut self, members: Members, undecodable: Vec<(usize, String)>) -> Members {
-        if undecodable.is_empty() {
-            return members;
-        }
-        let Members { slots, deliveries, since } = members;
-        let mut left = Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since };
-        let mut undecodable = undecodable.into_iter().peekable();
-        for (place, (slot, delivery)) in slots.into_iter().zip(deliveries).enumerate() {
-            if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
-                self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
-            } else {
-                left.slots.push(slot);
-                left.deliveries.push(delivery);
-            }
+        let (left, undecodable) = members.without(undecodable);
+        for (slot, delivery, error) in undecodable {
+            self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
         }
         left
     }
@@ -144,6 +150,7 @@ impl<W: Work> Worker<W> {
         let stream = Arc::clone(&self.stream);
         // That it is not pending any more once it is written is no loss.
         stream.book().ledger.set_stage(burial.slot, Stage::Settling);
+        self.is_over_alone(burial.slot);
         self.send(Box::pin(async move {
             let target = stream.config.dead_letter_of(&stream.owner.key);
             let (layout, bound) = (stream.config.dead_letter_layout, stream.config.dead_letter_max);
@@ -226,10 +233,13 @@ impl<W: Work> Worker<W> {
         }
         self.acks.push((slot, id));
         self.acks_settling += 1;
-        if let Some(alone) = self.alone.as_mut().filter(|alone| alone.slot == slot) {
-            alone.handled = Some(now());
-            self.flush = true;
-        }
+        self.flush |= self.is_over_alone(slot);
+    }
+
+    /// Notes that the handler of the suspect that runs alone has ended. Returns whether it was that.
+    fn is_over_alone(&mut self, slot: Slot) -> bool {
+        let alone = self.alone.as_mut().filter(|alone| alone.slot == slot);
+        alone.map(|alone| alone.handled.get_or_insert_with(now)).is_some()
     }
 
     /// Writes the acknowledgements that have come together, if it is time to.
@@ -265,14 +275,12 @@ impl<W: Work> Worker<W> {
         let mut oldest = now;
         {
             let mut book = self.stream.book();
-            certain.retain(|&(slot, id)| match book.ledger.lease(slot) {
+            certain.retain(|&(slot, id)| match book.ledger.settling(slot) {
                 Lease::Held(at) if certainty.covers(at, now) && !delete => {
                     oldest = oldest.min(at);
-                    book.ledger.set_stage(slot, Stage::Settling);
                     true
                 }
                 Lease::Held(_) => {
-                    book.ledger.set_stage(slot, Stage::Settling);
                     unsure.push((slot, id));
                     false
                 }
@@ -294,13 +302,14 @@ impl<W: Work> Worker<W> {
             self.acks_in_flight += 1;
             count(&self.stream.counters.ack_commands, 1);
             let stream = Arc::clone(&self.stream);
+            let until = oldest + stream.config.lease.trusted();
             self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
                 let command = XAck { key: stream.owner.key.clone(), group: stream.owner.group.clone(), ids };
-                let still = || stream.config.lease.is_certain(oldest, super::stream::now());
-                match stream.link.run_while(&command, still).await {
-                    Some(result) => Landed::Acknowledged { entries: certain, result },
-                    None => acknowledge_checked(&stream, certain).await,
+                match stream.link.run_until(&command, until).await {
+                    Ok(Some(removed)) => Landed::Acknowledged { entries: certain, result: Ok(removed) },
+                    Err(error) => Landed::Acknowledged { entries: certain, result: Err(error) },
+                    Ok(None) => acknowledge_checked(&stream, certain).await,
                 }
             }));
         }

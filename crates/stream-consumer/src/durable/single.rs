@@ -1,22 +1,19 @@
-//! The way of most entries: one at a time, to a handler that finishes at its first poll.
+//! The way of most entries through a durable consumer: one at a time, in place.
 //!
-//! What must stay true: what becomes of an entry here is what [`start`](Worker::start) would make of it. It is only done
-//! without the lists that a batch needs, and the futures of all handlers take turns in one piece of memory.
+//! What must stay true: what becomes of an entry here is what [`start`](Worker::start) would make of it.
 
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use smallvec::smallvec;
-use stream_core::DeadReason;
+use stream_core::{DeadReason, Outcome};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::held::Ready;
-use super::job::{Members, panicked, poll_once, span_of};
-use super::stream::now;
+use super::job::Members;
 use super::worker::Worker;
-use crate::guard::guarded;
+use crate::in_place::Tried;
 use crate::observe::{Event, count};
-use crate::work::{Begun, Outcomes, Work};
+use crate::work::Work;
 
 impl<W: Work> Worker<W> {
     /// The next entry that is still ours, and since when that is certain.
@@ -39,50 +36,26 @@ impl<W: Work> Worker<W> {
         let Ready { slot, delivery, since: _ } = ready;
         count(&self.stream.counters.started, 1);
         self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
-        let span = span_of(&delivery);
-        let begun = guarded(|| self.work.begin(std::slice::from_ref(&delivery)));
-        let Begun { future, mut undecodable } = match begun {
-            Ok(begun) => begun,
-            Err(panic) => {
-                *clock = now();
-                self.settle(slot, delivery, panicked(&panic));
-                return 1;
-            }
-        };
-        if let Some((_, error)) = undecodable.pop() {
-            *clock = now();
-            self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
-            return 1;
-        }
-        let mut boxed = self.future_box.take().unwrap_or_else(|| Box::pin(None));
-        boxed.set(future);
-        let Some(future) = boxed.as_mut().as_pin_mut() else { return 1 };
-        let poll = poll_once(future, &mut Context::from_waker(Waker::noop()), &span);
-        let begin = std::mem::replace(clock, now());
-        self.inline.polled(clock.saturating_duration_since(begin));
-        let Poll::Ready(outcomes) = poll else {
-            let members = Members { slots: smallvec![slot], deliveries: smallvec![delivery], since };
-            self.register_tokens(&members);
-            self.jobs.spawn(members, boxed, self.stream.config.timeout, span, smallvec![permit]);
-            return 0;
-        };
-        let outcome = match guarded(|| boxed.set(None)) {
-            Ok(()) => {
-                self.future_box = Some(boxed);
-                match outcomes {
-                    Outcomes::All(outcome) => outcome,
-                    Outcomes::Each(outcomes) => first(outcomes),
+        match self.in_place.start(&self.work, &delivery, &mut self.inline, clock) {
+            Tried::Done(outcome) => {
+                self.spare.get_or_insert(permit);
+                match outcome {
+                    Outcome::Done => self.done(slot, &delivery),
+                    outcome => self.settle(slot, delivery, outcome),
                 }
+                1
             }
-            Err(panic) => panicked(&panic),
-        };
-        self.spare.get_or_insert(permit);
-        self.settle(slot, delivery, outcome);
-        1
+            Tried::Undecodable(error) => {
+                self.spare.get_or_insert(permit);
+                self.bury_delivery(slot, delivery, DeadReason::Undecodable(error));
+                1
+            }
+            Tried::Runs(future, span) => {
+                let members = Members { slots: smallvec![slot], deliveries: smallvec![delivery], since };
+                self.register_tokens(&members);
+                self.jobs.spawn(members, future, self.stream.config.timeout, span, smallvec![permit]);
+                0
+            }
+        }
     }
-}
-
-fn first(outcomes: Vec<stream_core::Outcome>) -> stream_core::Outcome {
-    let too_few = || stream_core::Outcome::failed("the batch handler returned fewer outcomes than items");
-    outcomes.into_iter().next().unwrap_or_else(too_few)
 }

@@ -10,7 +10,7 @@ use stream_redis::{Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
-use super::flight::{Landed, PAUSE, take, take_back, take_suspect};
+use super::flight::{PAUSE, Places, take, take_back, take_suspect};
 use super::held::{Alone, InLane, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_in_place, span_of};
 use super::reading::Undelivered;
@@ -72,8 +72,10 @@ impl<W: Work> Worker<W> {
         while members.as_ref().is_none_or(|members| members.slots.len() < limit) {
             let Some(ready) = self.queue.pop_front() else { break };
             let Some(since) = self.still_ours(&ready, now) else { continue };
-            let members =
-                members.get_or_insert_with(|| Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since });
+            let members = members.get_or_insert_with(|| {
+                let most = limit.min(self.queue.len() + 1);
+                Members { slots: SmallVec::with_capacity(most), deliveries: SmallVec::with_capacity(most), since }
+            });
             members.since = members.since.min(since);
             members.slots.push(ready.slot);
             members.deliveries.push(ready.delivery);
@@ -117,7 +119,7 @@ impl<W: Work> Worker<W> {
     }
 
     /// Starts a handler at the time on the `clock`, and sets that on. Returns how many entries it finished at its first poll.
-    fn start(&mut self, members: Members, permits: SmallVec<[OwnedSemaphorePermit; 1]>, clock: &mut Instant) -> usize {
+    fn start(&mut self, members: Members, permits: Places, clock: &mut Instant) -> usize {
         let started = members.slots.len();
         count(&self.stream.counters.started, started as u64);
         for delivery in &members.deliveries {
@@ -266,21 +268,28 @@ impl<W: Work> Worker<W> {
         if self.full {
             return;
         }
-        let free = self.fleet.permits.available_permits() + usize::from(self.spare.is_some());
-        let share = if self.queue.is_empty() { free } else { free.min(self.stream.config.concurrency.div_ceil(2)) };
-        let wanted = share.min(self.recounts.len()).min(100).min(fit.max(1));
-        let mut permits: SmallVec<[OwnedSemaphorePermit; 1]> = SmallVec::new();
-        while permits.len() < wanted
-            && let Some(permit) = self.permit()
-        {
-            permits.push(permit);
-        }
-        if permits.is_empty() {
-            self.starved = true;
-            return;
-        }
-        let mut recounts = Vec::with_capacity(permits.len());
-        while recounts.len() < permits.len()
+        let mut permits = Places::new();
+        let wanted = if self.stream.link.is_troubled() {
+            // Nobody knows when the node answers again, and the streams of others need the places: one entry is asked for
+            // without, and the rest once there was an answer.
+            1
+        } else {
+            let free = self.fleet.permits.available_permits() + usize::from(self.spare.is_some());
+            let share = if self.queue.is_empty() { free } else { free.min(self.stream.config.concurrency.div_ceil(2)) };
+            let wanted = share.min(self.recounts.len()).min(100).min(fit.max(1));
+            while permits.len() < wanted
+                && let Some(permit) = self.permit()
+            {
+                permits.push(permit);
+            }
+            if permits.is_empty() {
+                self.starved = true;
+                return;
+            }
+            permits.len()
+        };
+        let mut recounts = Vec::with_capacity(wanted);
+        while recounts.len() < wanted
             && let Some(recount) = self.recounts.pop_front()
         {
             if self.is_lost(recount.slot) {
@@ -298,7 +307,7 @@ impl<W: Work> Worker<W> {
             self.oversize = recounts.first().map(|recount| recount.slot);
         }
         let stream = Arc::clone(&self.stream);
-        self.send(Box::pin(async move { take(stream, recounts, permits, false).await }));
+        self.send(Box::pin(take(stream, recounts, permits)));
     }
 
     /// How many bodies the bytes allow to be fetched. What waits for others of its key does not count: that may be what it
@@ -312,7 +321,12 @@ impl<W: Work> Worker<W> {
     /// Whether there is one already that the bytes do not allow.
     fn is_oversize(&self) -> bool {
         let stage = |slot| self.stream.book().ledger.stage(slot);
-        self.oversize.and_then(stage).is_some_and(|stage| matches!(stage, Stage::Queued | Stage::Running))
+        self.oversize.and_then(stage).is_some_and(|stage| match stage {
+            Stage::Queued | Stage::Running => true,
+            // In this mode it is acknowledged before it starts, and its body is here all the while.
+            Stage::Settling => self.stream.config.acknowledge == Acknowledge::First,
+            _ => false,
+        })
     }
 
     /// Starts the next suspect when no other runs; its last attempt with nothing beside it.
@@ -320,7 +334,7 @@ impl<W: Work> Worker<W> {
         if self.suspect_under_way {
             return;
         }
-        let mut recount = loop {
+        let recount = loop {
             let Some(recount) = self.suspects.pop_front() else { return };
             if !self.is_lost(recount.slot) {
                 break recount;
@@ -330,42 +344,14 @@ impl<W: Work> Worker<W> {
         self.suspect_under_way = true;
         let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
         self.spare = None;
-        let everything = u32::try_from(self.stream.config.concurrency).unwrap_or(u32::MAX);
-        self.send(Box::pin(async move {
-            let places = async {
-                let lane = Arc::clone(&fleet.suspect).acquire_owned().await.ok()?;
-                let places = if recount.alone {
-                    // Handlers that run for longer than a lease are not waited for: they were not what died, or they would
-                    // have by now.
-                    let all = Arc::clone(&fleet.permits).acquire_many_owned(everything);
-                    if let Ok(all) = tokio::time::timeout(stream.config.lease.lease(), all).await {
-                        all.ok()?
-                    } else {
-                        recount.alone = false;
-                        Arc::clone(&fleet.permits).acquire_owned().await.ok()?
-                    }
-                } else {
-                    Arc::clone(&fleet.permits).acquire_owned().await.ok()?
-                };
-                Some((lane, places))
-            };
-            let places = tokio::select! {
-                biased;
-                () = fleet.shutdown.stopping() => None,
-                places = places => places,
-            };
-            match places {
-                Some((lane, places)) => take_suspect(stream, recount, smallvec![places, lane], &fleet.shutdown).await,
-                None => Landed::NotTaken { recounts: vec![recount], suspect: true },
-            }
-        }));
+        self.send(Box::pin(take_suspect(stream, recount, fleet)));
     }
 
     /// The counts are set and the bodies are here, or not.
     pub(crate) fn taken(
         &mut self,
         recounts: Vec<Recount>,
-        mut permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+        mut permits: Places,
         suspect: bool,
         at: Instant,
         result: Result<Vec<Taken>, stream_redis::Error>,
@@ -416,8 +402,8 @@ impl<W: Work> Worker<W> {
                     self.take_again(vec![recount], now());
                 }
                 Taken::Entry(entry) => {
-                    let permit: SmallVec<_> =
-                        if suspect { std::mem::take(&mut permits) } else { permits.drain(..1).collect() };
+                    let permit =
+                        if suspect { std::mem::take(&mut permits) } else { permits.pop().into_iter().collect() };
                     self.stream.book().ledger.confirm(recount.slot, at);
                     let delivery = Delivery::new(entry, recount.attempt, Arc::clone(&self.stream.source));
                     self.held_bytes += delivery.entry().size();
@@ -444,14 +430,8 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// Starts an entry that has its place already, unless another of its key runs.
-    fn begin_taken(
-        &mut self,
-        ready: Ready,
-        recount: Recount,
-        mut permits: SmallVec<[OwnedSemaphorePermit; 1]>,
-        suspect: bool,
-    ) {
+    /// Starts an entry, unless another of its key runs or its place was given back.
+    fn begin_taken(&mut self, ready: Ready, recount: Recount, mut permits: Places, suspect: bool) {
         let Some(ready) = self.enter_lane(ready, suspect.then_some(recount)) else {
             self.oversize = self.oversize.filter(|slot| *slot != recount.slot);
             if suspect {
@@ -461,7 +441,7 @@ impl<W: Work> Worker<W> {
             }
             return;
         };
-        if self.fleet.shutdown.is_stopping() {
+        if permits.is_empty() || self.fleet.shutdown.is_stopping() {
             return self.queue.push_back(ready);
         }
         if recount.alone {

@@ -193,6 +193,7 @@ impl Stream {
     }
 
     /// Tells the observer and the log.
+    #[inline]
     pub(crate) fn tell(&self, event: &Event<'_>) {
         crate::observe::tell(&self.source, self.config.observer.as_deref(), event);
     }

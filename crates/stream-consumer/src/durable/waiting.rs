@@ -12,6 +12,11 @@ use crate::work::Work;
 impl<W: Work> Worker<W> {
     /// Queues a delivery, behind others of its key if it has one.
     pub(crate) fn enqueue(&mut self, ready: Ready) {
+        let config = &self.stream.config;
+        if config.lane_of.is_none() && config.retry_order == RetryOrder::Later {
+            // As mostly: there are no lanes.
+            return self.queue.push_back(ready);
+        }
         if let Some(ready) = self.enter_lane(ready, None) {
             self.queue.push_back(ready);
         }

@@ -21,11 +21,12 @@ use tokio_util::sync::PollSemaphore;
 use super::config::Acknowledge;
 use super::flight::{Flight, Landed};
 use super::held::{Alone, Fleet, InLane, Ready, Recount, TakenOver, Waiting};
-use super::job::{Ended, FutureBox, Jobs};
+use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
 use super::stream::{Stream, now};
 use crate::delivery::Delivery;
 use crate::error::RunError;
+use crate::in_place::InPlace;
 use crate::observe::{Event, count};
 use crate::work::Work;
 
@@ -69,8 +70,7 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) inline: Inline,
     /// Which leases are certain at the moment.
     pub(crate) certainty: Certainty,
-    /// Memory for the future of the next handler.
-    pub(crate) future_box: Option<FutureBox<W>>,
+    pub(crate) in_place: InPlace<W>,
     permits: PollSemaphore,
     /// Whether this loop stands in the line for a place.
     in_line: bool,
@@ -136,7 +136,7 @@ impl<W: Work> Worker<W> {
             jobs: Jobs::new(),
             inline: Inline::new(),
             certainty: stream.config.lease.certainty(now()),
-            future_box: None,
+            in_place: InPlace::new(),
             in_line: false,
             spare: None,
             starved: false,
@@ -269,6 +269,7 @@ impl<W: Work> Worker<W> {
         let now = now();
         self.stream.begin_turn(now);
         self.wake(now);
+        self.let_others_in(now);
         if self.owes {
             self.start_ready();
             self.leave_line();
@@ -393,10 +394,12 @@ impl<W: Work> Worker<W> {
             let due = since + super::settle::LINGER;
             self.acks_not_before.map_or(due, |not_before| due.max(not_before))
         });
+        let lease = self.stream.config.lease;
         let wake = self.waiting.peek().map(|waiting| waiting.at);
         let held = self.jobs.running() > 0 || !self.queue.is_empty() || self.lanes.held() > 0;
         let sweep = held.then(|| self.next_sweep());
-        [linger, wake, sweep].into_iter().flatten().min()
+        let alone = self.alone.as_ref().and_then(|alone| alone.handled).map(|since| since + lease.lease());
+        [linger, wake, sweep, alone].into_iter().flatten().min()
     }
 
     /// Entries that a read has brought.

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{BackoffPolicy, ConsumerName, Entry, EntryId, NameError, RetryPolicy, StartFrom, StreamKey};
+use stream_core::{
+    BackoffPolicy, ConsumerName, Entry, EntryId, NameError, Partitions, RetryPolicy, StartFrom, StreamKey,
+};
 use stream_redis::Client;
 
 use super::EphemeralConsumer;
@@ -12,7 +14,7 @@ use crate::durable::RetryOrder;
 use crate::error::ConfigError;
 use crate::lane::{self, LaneOf};
 use crate::observe::Observer;
-use crate::setting::{at_least_one, check_block, default_name, out_of_range};
+use crate::setting::{at_least_one, check_block, check_streams, default_name, out_of_range};
 
 /// What to do when entries were gone before they were read, or the stream was made anew. It is told in every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -131,6 +133,14 @@ impl EphemeralBuilder {
         self
     }
 
+    /// Adds all partitions of a logical stream, which share the concurrency. Each has a reader of its own: a connection, and
+    /// one read for each BLOCK period. The order of a key is kept with a
+    /// concurrency of 1, or with lanes ([`order_by_field`](Self::order_by_field) and its like).
+    pub fn partitions(mut self, partitions: &Partitions) -> Self {
+        self.streams.extend(partitions.keys().iter().cloned().map(Ok));
+        self
+    }
+
     /// The name shown in the server's client list and in log lines. Default: host, process id and a random part.
     pub fn name(mut self, name: impl AsRef<[u8]>) -> Self {
         self.name = Some(ConsumerName::new(name));
@@ -168,8 +178,9 @@ impl EphemeralBuilder {
         self
     }
 
-    /// How many entries of each stream may be held in memory beyond those that run. Default 1,000. When so many are held,
-    /// reading pauses; a stream that is trimmed meanwhile may lose entries that were not read, which is told.
+    /// How many entries of each stream may be held in memory beyond those that run. Default 1,000. One read brings half of
+    /// them at most, so that the next is under way while its entries are handled. When so many are held, reading pauses; a
+    /// stream that is trimmed meanwhile may lose entries that were not read, which is told.
     pub fn prefetch(mut self, entries: usize) -> Self {
         self.prefetch = entries;
         self
@@ -268,13 +279,7 @@ impl EphemeralBuilder {
     /// [`ConfigError`] names the setting that cannot work and says what to do.
     pub fn build(self) -> Result<EphemeralConsumer, ConfigError> {
         let streams = self.streams.into_iter().collect::<Result<Vec<_>, _>>()?;
-        if streams.is_empty() {
-            let remedy = "name the stream to read with `.stream(..)`";
-            return Err(ConfigError::Missing { setting: "stream", remedy });
-        }
-        if let Some((_, twice)) = streams.iter().enumerate().find(|(n, key)| streams[..*n].contains(key)) {
-            return Err(out_of_range("stream", twice, "it is named twice; name each stream once"));
-        }
+        check_streams(&streams)?;
         at_least_one("concurrency", self.concurrency, "at least one handler must be able to run")?;
         at_least_one("prefetch_bytes", self.prefetch_bytes, "at least one byte, or nothing can be read")?;
         if self.concurrency > 1_000_000 {

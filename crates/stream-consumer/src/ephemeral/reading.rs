@@ -122,6 +122,22 @@ impl Reading {
         self.ahead.received(entries, bytes);
     }
 
+    /// Whether the rest of a reply is still to come while there is a backlog, and room for it.
+    pub(crate) fn is_behind(&self, held: usize, held_bytes: usize) -> bool {
+        self.in_reply && !self.drained && self.ahead.want(held, held_bytes) > 0
+    }
+
+    /// While there is a backlog, asks for the next entries as soon as there is room for a read that is worth it. Returns
+    /// whether it did; the read is written when this is polled.
+    pub(crate) fn ask_ahead(&mut self, held: usize, held_bytes: usize) -> bool {
+        let worth_it = || self.ahead.want(held, held_bytes) >= self.ahead.limits().concurrency.div_ceil(4);
+        if self.drained || self.asked.is_some() || !worth_it() {
+            return false;
+        }
+        self.top_up(held, held_bytes, false);
+        self.asked.is_some()
+    }
+
     /// Asks for as much as there is room for, unless it is time to compare. `idle` says that nothing waits to be started.
     pub(crate) fn top_up(&mut self, held: usize, held_bytes: usize, idle: bool) {
         if self.asked.is_some() || !matches!(self.state, State::Open(_)) {
@@ -137,6 +153,8 @@ impl Reading {
             }
             return;
         }
+        // Half the room at most, so that the next read can be under way while this one's entries are handled.
+        let want = want.min(limit.div_ceil(2));
         let block = self.stream.config.block;
         let State::Open(mut reader) = std::mem::replace(&mut self.state, State::Closed) else { return };
         let due = self.compare_now || self.compared.is_none_or(|at| now().saturating_duration_since(at) >= block);
@@ -421,13 +439,7 @@ async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<Prepared
 async fn facts(stream: &Stream, end: bool) -> Result<Answer, Error> {
     let key = &stream.source.stream;
     match stream.link.run(&XInfoStream { key: key.clone() }).await {
-        Ok(info) => Ok(Answer::Facts(Some(StreamFacts {
-            length: info.length,
-            last_generated: info.last_generated_id,
-            first: info.first_entry,
-            entries_added: info.entries_added,
-            max_deleted: info.max_deleted,
-        }))),
+        Ok(info) => Ok(Answer::Facts(Some(info.facts()))),
         Err(error) if error.kind() == ErrorKind::Missing => Ok(Answer::Facts(None)),
         Err(error) if matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported) => {
             let last = if end { stream.link.run(&XLastEntry { key: key.clone() }).await? } else { None };

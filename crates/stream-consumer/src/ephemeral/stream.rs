@@ -22,6 +22,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Tells the observer and the log.
+    #[inline]
     pub(crate) fn tell(&self, event: &Event<'_>) {
         crate::observe::tell(&self.source, self.config.observer.as_deref(), event);
     }

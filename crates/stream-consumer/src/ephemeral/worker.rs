@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use smallvec::{SmallVec, smallvec};
 use stream_core::{DeadReason, EntryId, InOrder, Inline, Lanes, Outcome, Verdict};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -23,15 +22,15 @@ use super::stream::Stream;
 use crate::delivery::Delivery;
 use crate::durable::RetryOrder;
 use crate::error::RunError;
-use crate::guard::guarded;
-use crate::job::{Ended, Jobs, Members, panicked, poll_in_place, span_of};
+use crate::in_place::InPlace;
+use crate::job::{Ended, Jobs, Members};
 use crate::observe::{Event, count};
 use crate::pace::now;
 use crate::shutdown::Shutdown;
-use crate::work::{Begun, Outcomes, Work};
+use crate::work::{Outcomes, Work, too_few};
 
-/// So many handlers are started before the loop looks at its events again.
-const BURST: usize = 1_024;
+mod start;
+
 /// An entry that has run or waited for so long is copied out of the buffer that it shares with a whole batch.
 const LONG: Duration = Duration::from_secs(10);
 
@@ -64,6 +63,7 @@ pub(crate) struct Worker<W: Work> {
     waiting: BTreeMap<(Instant, u64), Delivery>,
     jobs: Jobs<W, u64>,
     inline: Inline,
+    in_place: InPlace<W>,
     order: InOrder,
     permits: Arc<Semaphore>,
     permit_wanted: PollSemaphore,
@@ -97,6 +97,7 @@ impl<W: Work> Worker<W> {
             waiting: BTreeMap::new(),
             jobs: Jobs::new(),
             inline: Inline::new(),
+            in_place: InPlace::new(),
             order: InOrder::new(EntryId::ZERO),
             permits: Arc::clone(permits),
             permit_wanted: PollSemaphore::new(Arc::clone(permits)),
@@ -126,9 +127,12 @@ impl<W: Work> Worker<W> {
                     self.take_up_read();
                     break Some(RunError::EntriesMissing { stream: key });
                 }
-                event => self.take_in(event),
+                event => {
+                    let read = matches!(event, Happened::Read(_));
+                    self.take_in(event);
+                    self.go_on(read);
+                }
             }
-            self.go_on();
         };
         self.stream.pulse.stopping();
         self.reading.close();
@@ -136,11 +140,17 @@ impl<W: Work> Worker<W> {
         end.map_or(Ok(report), Err)
     }
 
-    /// Lets everything happen that can happen without another event.
-    fn go_on(&mut self) {
+    /// Lets everything happen that can happen without another event; `read` tells whether the one before was a read.
+    fn go_on(&mut self, read: bool) {
         let now = now();
         self.wake(now);
-        self.start_ready();
+        let asked = self.reading.ask_ahead(self.held, self.held_bytes);
+        if !self.queue.is_empty() && (asked || read && self.reading.is_behind(self.held, self.held_bytes)) {
+            // The server works while handlers run: what it has answered is taken in first, and the next read is written.
+            self.again = true;
+        } else {
+            self.start_ready();
+        }
         self.sweep(now);
         self.beat(now);
         self.reading.top_up(self.held, self.held_bytes, self.queue.is_empty());
@@ -267,6 +277,9 @@ impl<W: Work> Worker<W> {
 
     /// The next of its key may start.
     fn leave_lane(&mut self, number: u64) {
+        if self.lane_keys.is_empty() {
+            return;
+        }
         if let Some(key) = self.lane_keys.remove(&number)
             && let Some(next) = self.lanes.finish(&key)
         {
@@ -274,82 +287,35 @@ impl<W: Work> Worker<W> {
         }
     }
 
-    /// Starts what is ready, as far as there are free places and the order allows.
-    fn start_ready(&mut self) {
-        // Without lanes, to wait in place means that the whole stream waits.
-        let in_place = self.stream.config.retry_order == RetryOrder::InPlace && self.stream.config.lane_of.is_none();
-        let most = self.work.batch();
-        let mut left = BURST;
-        while !self.queue.is_empty() && left > 0 && !self.stopped_by_handler {
-            if in_place && (self.jobs.running() > 0 || !self.waiting.is_empty()) {
-                break;
-            }
-            let Some(permit) = self.spare.take().or_else(|| Arc::clone(&self.permits).try_acquire_owned().ok()) else {
-                self.starved = true;
-                break;
-            };
-            left -= 1;
-            let number = self.queue.len().min(most);
-            let (slots, deliveries) = self.queue.drain(..number).map(|held| (held.number, held.delivery)).unzip();
-            self.start(Members { slots, deliveries, since: now() }, permit);
-        }
-        // Not kept: another stream may want it.
-        self.spare = None;
-        self.again = left == 0;
-    }
-
-    fn start(&mut self, members: Members<u64>, permit: OwnedSemaphorePermit) {
-        count(&self.stream.counters.started, members.slots.len() as u64);
-        for delivery in &members.deliveries {
-            self.stream.tell(&Event::Started { id: delivery.id(), attempt: delivery.attempt() });
-        }
-        let span = span_of(&members.deliveries[0]);
-        let begin = now();
-        let Begun { future, undecodable } = match guarded(|| self.work.begin(&members.deliveries)) {
-            Ok(begun) => begun,
-            Err(panic) => return self.settle_all(members, Outcomes::All(panicked(&panic))),
-        };
-        let mut left = Members { slots: SmallVec::new(), deliveries: SmallVec::new(), since: members.since };
-        let mut undecodable = undecodable.into_iter().peekable();
-        for (place, (number, delivery)) in members.slots.into_iter().zip(members.deliveries).enumerate() {
-            if let Some((_, error)) = undecodable.next_if(|(bad, _)| *bad == place) {
-                self.give_up(number, &delivery, &DeadReason::Undecodable(error));
-            } else {
-                left.slots.push(number);
-                left.deliveries.push(delivery);
-            }
-        }
-        let Some(future) = future else { return };
-        let mut future = Box::pin(Some(future));
-        if self.inline.allowed() {
-            let poll = poll_in_place(future, &span);
-            self.inline.polled(now().saturating_duration_since(begin));
-            match poll {
-                Ok(outcomes) => {
-                    self.spare.get_or_insert(permit);
-                    return self.settle_all(left, outcomes);
-                }
-                Err(goes_on) => future = goes_on,
-            }
-        }
-        self.jobs.spawn(left, future, self.stream.config.timeout, span, smallvec![permit]);
-    }
-
     fn settle_all(&mut self, members: Members<u64>, outcomes: Outcomes) {
+        if let Outcomes::All(Outcome::Done) = outcomes {
+            for (number, delivery) in members.slots.into_iter().zip(&members.deliveries) {
+                self.done(number, delivery);
+            }
+            return;
+        }
         let (all, mut each) = match outcomes {
             Outcomes::All(outcome) => (Some(outcome), Vec::new().into_iter()),
             Outcomes::Each(outcomes) => (None, outcomes.into_iter()),
         };
         for (number, delivery) in members.slots.into_iter().zip(members.deliveries) {
-            let outcome = all
-                .clone()
-                .or_else(|| each.next())
-                .unwrap_or_else(|| Outcome::failed("the batch handler returned fewer outcomes than items"));
+            let outcome = all.clone().or_else(|| each.next()).unwrap_or_else(too_few);
             self.settle(number, delivery, &outcome);
         }
     }
 
+    /// Its handler returned well.
+    fn done(&mut self, number: u64, delivery: &Delivery) {
+        count(&self.stream.counters.handled, 1);
+        self.succeeded = true;
+        self.stream.tell(&Event::Handled { id: delivery.id(), attempt: delivery.attempt() });
+        self.finish(number, delivery);
+    }
+
     fn settle(&mut self, number: u64, delivery: Delivery, outcome: &Outcome) {
+        if *outcome == Outcome::Done {
+            return self.done(number, &delivery);
+        }
         let (id, attempt) = (delivery.id(), delivery.attempt());
         if let Outcome::Stop { acknowledge } = outcome {
             self.stopped_by_handler = true;
@@ -361,12 +327,7 @@ impl<W: Work> Worker<W> {
             }
         }
         match self.stream.config.retry.verdict(attempt, outcome, fastrand::f64()) {
-            Verdict::Acknowledge => {
-                count(&self.stream.counters.handled, 1);
-                self.succeeded = true;
-                self.stream.tell(&Event::Handled { id, attempt });
-                self.finish(number, &delivery);
-            }
+            Verdict::Acknowledge => self.done(number, &delivery),
             Verdict::RetryAfter(after) => {
                 count(&self.stream.counters.retried, 1);
                 self.stream.tell(&Event::Retrying { id, attempt, after });

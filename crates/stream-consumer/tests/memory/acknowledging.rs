@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use stream_consumer::{Consumer, Context, Data, EntryId, Shutdown};
 use stream_testkit::MemoryServer;
+use stream_testkit::memory::Fault;
 use tokio::time::{Instant, sleep};
 
 use super::support::{Journal, publish, settled};
@@ -106,4 +107,38 @@ async fn one_at_a_time_is_in_order_whether_handlers_are_ready_at_once_or_later()
     run.await.unwrap().unwrap();
     let expected: Vec<_> = ids.iter().flat_map(|&id| [(id, "begins"), (id, "ends")]).collect();
     assert_eq!(*steps.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_that_waits_for_its_connection_beyond_the_lease_takes_nothing_from_a_new_owner() {
+    let server = MemoryServer::new();
+    let entry = server.add("s", [("data", "0")]);
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(Duration::from_secs(3))
+        .take_over(false)
+        .backoff(Duration::from_millis(10), Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (server, shutdown) = (server.clone(), shutdown.clone());
+        async move {
+            let handler = move |_: Context| {
+                server.fail_always("CONNECT", Fault::Delay(Duration::from_secs(10)));
+                server.kill_connections();
+                std::future::ready(())
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_secs(5)).await;
+    server.command(["XCLAIM", "s", "g", "other", "0", &entry.to_string()]).unwrap();
+    sleep(Duration::from_mins(1)).await;
+    let owners: Vec<_> = server.pending("s", "g").into_iter().map(|(_, owner, ..)| owner).collect();
+    assert_eq!(owners, ["other"]);
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((report.stats.handled, report.stats.acknowledged, report.stats.leases_lost), (1, 0, 1));
 }

@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_mins(1);
 async fn a_handler_that_blocks_its_thread_holds_up_neither_the_leases_nor_the_stop() {
     let server = MemoryServer::new();
     let slow = server.add("s", [("data", "slow")]);
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(6);
     let (release, gate) = channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
     let blocked = Arc::new(AtomicBool::new(false));

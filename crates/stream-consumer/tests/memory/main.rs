@@ -4,6 +4,7 @@ mod acknowledging;
 mod blocking;
 mod late;
 mod modes;
+mod nodes;
 mod owning;
 mod panicking;
 mod stopping;

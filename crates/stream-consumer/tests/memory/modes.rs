@@ -165,6 +165,78 @@ async fn an_acknowledgement_beforehand_that_is_repeated_takes_nothing_from_a_new
     assert_eq!(first_over_an_outage(Fault::CutBefore, true).await, (0, 1));
 }
 
+/// An answer to a read that comes long after the lease, as to a process that was frozen. Another has taken the entry over
+/// meanwhile, and perhaps finished it. Returns how many were started and lost, and whose the entry is.
+async fn first_after_a_freeze(finished: bool) -> (usize, u64, Vec<String>) {
+    let server = MemoryServer::new();
+    let entry = server.add("s", [("data", "0")]).to_string();
+    server.fail_next("XREADGROUP", Fault::Delay(Duration::from_secs(40)));
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(Duration::from_secs(3))
+        .take_over(false)
+        .acknowledge(Acknowledge::First)
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move { consumer.run_with(&shutdown, move |cx: Context| journal.done(cx)).await }
+    });
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(server.pending("s", "g").len(), 1, "it was delivered");
+    server.command(["XCLAIM", "s", "g", "other", "0", &entry]).unwrap();
+    if finished {
+        server.command(["XACK", "s", "g", &entry]).unwrap();
+    }
+    sleep(Duration::from_secs(30)).await;
+    let owners = server.pending("s", "g").into_iter().map(|(_, owner, ..)| owner).collect();
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    (journal.attempts().len(), report.stats.leases_lost, owners)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_took_over_while_this_process_was_frozen_is_neither_acknowledged_beforehand_nor_started() {
+    assert_eq!(first_after_a_freeze(false).await, (0, 1, vec!["other".to_owned()]));
+    assert_eq!(first_after_a_freeze(true).await, (0, 1, vec![]));
+}
+
+/// Entries of a dead owner that the bytes do not allow, and acknowledgements that are refused for a while.
+#[tokio::test(start_paused = true)]
+async fn an_entry_beyond_the_bytes_is_the_only_one_also_while_it_is_acknowledged_beforehand() {
+    let server = MemoryServer::new();
+    abandoned(&server, "s", 10, 1);
+    let busy = Fault::error("BUSY Redis is busy running a script");
+    for command in ["XACK", "EVALSHA ACKNOWLEDGE", "EVAL ACKNOWLEDGE"] {
+        server.fail_always(command, busy.clone());
+    }
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(Duration::from_secs(30))
+        .acknowledge(Acknowledge::First)
+        .prefetch_bytes(1)
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move { consumer.run_with(&shutdown, move |cx: Context| journal.done(cx)).await }
+    });
+    sleep(Duration::from_secs(60)).await;
+    let fetched = server.count("EVALSHA TAKE");
+    assert!((1..=2).contains(&fetched), "one that fits and one beyond that, but {fetched} were fetched");
+    assert_eq!(journal.attempts().len(), 0);
+    server.clear_faults();
+    settled(&server, "s", "g", 10, &journal).await;
+    shutdown.stop();
+    assert_eq!(run.await.unwrap().unwrap().stats.handled, 10);
+}
+
 /// However often their owners died: what kills its process is not pending any more when it does.
 #[tokio::test(start_paused = true)]
 async fn what_is_acknowledged_beforehand_is_never_given_up_for_the_death_of_its_owner() {

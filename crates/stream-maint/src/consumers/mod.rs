@@ -55,6 +55,26 @@ pub struct ConsumerCleaner {
 }
 
 /// What became of the consumers of a group.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # server.add("orders", [("item", "1")]);
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "lost-pod", "STREAMS", "orders", ">"])?;
+/// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+/// use stream_core::ConsumerPolicy;
+/// use stream_maint::ConsumerCleaner;
+/// let report = ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?.run().await?;
+/// assert_eq!(report.removed[0].to_string(), "old-pod");
+/// assert_eq!(report.claim_first[0].to_string(), "lost-pod"); // and if it stays here: nobody of the group claims
+/// assert_eq!((report.spared.len(), report.kept), (0, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ConsumerReport {
@@ -78,6 +98,19 @@ impl ConsumerCleaner {
     /// that is removed holds nothing, loses nothing, and is there again with its next entry; the one that was active last
     /// always stays.
     ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_core::ConsumerPolicy;
+    /// use stream_maint::ConsumerCleaner;
+    /// let policy = ConsumerPolicy::new(Duration::from_secs(6 * 3600))?; // BLOCK periods are of seconds
+    /// assert!(ConsumerCleaner::new(&client, "orders", "billing", policy.clone()).is_ok());
+    /// assert!(ConsumerCleaner::new(&client, "orders", "", policy).is_err()); // a group has a name
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Config`] when a name is empty.
     pub fn new(
@@ -94,6 +127,23 @@ impl ConsumerCleaner {
     }
 
     /// Never removes this consumer: that of the process that cleans up.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # server.add("orders", [("item", "1")]);
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+    /// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+    /// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+    /// use stream_core::{ConsumerAction, ConsumerName, ConsumerPolicy};
+    /// let own = ConsumerName::new("old-pod")?;
+    /// let cleaner = stream_maint::ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?;
+    /// assert_eq!(cleaner.own(own.clone()).plan().await?, [(own, ConsumerAction::KeepSelf)]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn own(mut self, consumer: ConsumerName) -> Self {
         self.own = Some(consumer);
@@ -102,6 +152,18 @@ impl ConsumerCleaner {
 
     /// How often [`run_every`](Self::run_every) cleans up, counted over the whole fleet. 60 s by default; less than 1 s is
     /// raised to that.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_core::ConsumerPolicy;
+    /// let cleaner = stream_maint::ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?;
+    /// let cleaner = cleaner.every(Duration::from_secs(3600)); // names of dead processes do no harm for an hour
+    /// assert_eq!(cleaner.period(), Duration::from_secs(3600));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn every(mut self, period: Duration) -> Self {
         self.schedule.set_period(period);
@@ -109,11 +171,41 @@ impl ConsumerCleaner {
     }
 
     /// How often [`run_every`](Self::run_every) cleans up.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_core::ConsumerPolicy;
+    /// let cleaner = stream_maint::ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?;
+    /// assert_eq!(cleaner.period(), Duration::from_secs(60));
+    /// assert_eq!(cleaner.every(Duration::ZERO).period(), Duration::from_secs(1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn period(&self) -> Duration {
         self.schedule.period()
     }
 
     /// What would become of each consumer now; nothing where there is no such stream or group. Changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # server.add("orders", [("item", "1")]);
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+    /// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+    /// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+    /// use stream_core::{ConsumerAction, ConsumerPolicy};
+    /// let mut cleaner = stream_maint::ConsumerCleaner::new(&client, "orders", "billing", ConsumerPolicy::default())?;
+    /// let plan = cleaner.plan().await?;
+    /// assert_eq!((plan[0].0.to_string().as_str(), plan[0].1), ("old-pod", ConsumerAction::Remove));
+    /// # assert_eq!(server.consumers("orders", "billing"), ["old-pod"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server. Needs `XINFO`.
@@ -130,6 +222,24 @@ impl ConsumerCleaner {
 
     /// Removes what can be removed now.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # server.add("orders", [("item", "1")]);
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+    /// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+    /// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+    /// # let policy = stream_core::ConsumerPolicy::default();
+    /// let mut cleaner = stream_maint::ConsumerCleaner::new(&client, "orders", "billing", policy)?;
+    /// assert_eq!(cleaner.run().await?.removed.len(), 1);
+    /// assert_eq!(cleaner.run().await?.removed.len(), 0);
+    /// # assert!(server.consumers("orders", "billing").is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`plan`](Self::plan), or the script is refused for another reason than that scripts are not allowed. What
     /// was removed until then is removed.
@@ -141,6 +251,21 @@ impl ConsumerCleaner {
     /// Cleans up unless somebody in the fleet has done so within the period; `None` then. They agree by a key that expires by
     /// itself, `{STREAM}:streamkeeper:consumers:GROUP`; who may not write it cleans up anyway.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # let policy = stream_core::ConsumerPolicy::default();
+    /// use stream_maint::ConsumerCleaner;
+    /// let mut here = ConsumerCleaner::new(&client, "orders", "billing", policy.clone())?;
+    /// let mut there = ConsumerCleaner::new(&client, "orders", "billing", policy)?; // in another process
+    /// assert!(here.run_if_due().await?.is_some());
+    /// assert!(there.run_if_due().await?.is_none()); // it has been done
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`run`](Self::run).
     pub async fn run_if_due(&mut self) -> Result<Option<ConsumerReport>, Error> {
@@ -148,7 +273,8 @@ impl ConsumerCleaner {
     }
 
     /// Cleans up now and once in each period until `shutdown` is done, which ends it at once. `observe` gets the result of
-    /// each try. A failure is logged once, until something works again, and never ends this.
+    /// each try. A kind of failure is logged once, until cleaning up
+    /// works again, and never ends this.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -183,6 +309,27 @@ impl ConsumerCleaner {
 
     /// Carries out a plan that was made before. That it is old does no harm: each removal checks that the consumer still
     /// holds nothing, in the same step.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # server.add("orders", [("item", "1")]);
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+    /// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "old-pod"])?;
+    /// # tokio::time::advance(std::time::Duration::from_secs(2 * 24 * 3600)).await;
+    /// # let policy = stream_core::ConsumerPolicy::default();
+    /// let mut cleaner = stream_maint::ConsumerCleaner::new(&client, "orders", "billing", policy)?;
+    /// let plan = cleaner.plan().await?; // to be shown to somebody who agrees
+    /// // meanwhile it came back and read an entry
+    /// # server.command(["XREADGROUP", "GROUP", "billing", "old-pod", "STREAMS", "orders", ">"])?;
+    /// let report = cleaner.carry_out(&plan).await?;
+    /// assert_eq!((report.removed.len(), report.spared.len()), (0, 1));
+    /// # assert_eq!(server.consumers("orders", "billing"), ["old-pod"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -225,6 +372,10 @@ impl Periodic for ConsumerCleaner {
 
     fn period(&self) -> Duration {
         self.schedule.period()
+    }
+
+    fn is_done(report: &Self::Report) -> bool {
+        report.is_some()
     }
 
     fn once(&mut self) -> impl Future<Output = Result<Self::Report, Error>> + Send {

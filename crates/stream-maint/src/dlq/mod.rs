@@ -68,6 +68,22 @@ pub struct DeadLetters {
 }
 
 /// Some letters, and where to go on.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders:dead", [("n", n)]); }
+/// use stream_maint::{DeadLetters, LetterFilter};
+/// let mut dead = DeadLetters::new(&client, "orders:dead")?;
+/// let page = dead.list(&LetterFilter::all(), None, 2).await?;
+/// assert_eq!(page.letters.len(), 2);
+/// let rest = dead.list(&LetterFilter::all(), page.next, 2).await?;
+/// assert_eq!((rest.letters.len(), rest.next), (1, None));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page {
@@ -78,6 +94,26 @@ pub struct Page {
 }
 
 /// How many letters there are, and of what.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # use stream_core::*;
+/// # let letter = DeadLetter { entry: Entry::new(EntryId::new(1, 0), [("item", "apple")])?, stream: StreamKey::new("orders")?,
+/// #     group: GroupName::new("billing")?, consumer: ConsumerName::new("c")?, attempts: 8,
+/// #     reason: DeadReason::Exhausted { error: None }, dead_at_ms: 1_700_000_000_000, redriven: 0 };
+/// # server.add("orders:dead", letter.to_fields());
+/// # server.add("orders:dead", [("n", "foreign")]);
+/// let totals = stream_maint::DeadLetters::new(&client, "orders:dead")?.totals().await?;
+/// assert_eq!((totals.letters, totals.unreadable), (2, 1));
+/// let of_billing = (Some(StreamKey::new("orders")?), Some(GroupName::new("billing")?), "exhausted");
+/// assert_eq!(totals.by[&of_billing], 1);
+/// assert_eq!(totals.oldest_ms, Some(1_700_000_000_000));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LetterTotals {
@@ -94,6 +130,18 @@ pub struct LetterTotals {
 
 impl DeadLetters {
     /// The dead letters on the stream `key`. Connects to nothing yet.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use stream_maint::DeadLetters;
+    /// let mut dead = DeadLetters::new(&client, "orders:dead")?;
+    /// assert_eq!(dead.len().await?, 0); // a stream that does not exist holds none
+    /// assert!(DeadLetters::new(&client, "").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Config`] when the name is empty.
@@ -140,11 +188,37 @@ impl DeadLetters {
     }
 
     /// The key of the stream or of the set.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use stream_maint::DeadLetters;
+    /// assert_eq!(DeadLetters::new(&client, "orders:dead")?.key().to_string(), "orders:dead");
+    /// assert_eq!(DeadLetters::prefect(&client, "dlq")?.key().to_string(), "dlq");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(&self) -> &StreamKey {
         self.link.key()
     }
 
     /// Number of letters; 0 where there are none.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # use stream_core::*;
+    /// # let letter = DeadLetter { entry: Entry::new(EntryId::new(1, 0), [("item", "apple")])?, stream: StreamKey::new("orders")?,
+    /// #     group: GroupName::new("billing")?, consumer: ConsumerName::new("c")?, attempts: 8,
+    /// #     reason: DeadReason::Exhausted { error: None }, dead_at_ms: 1_700_000_000_000, redriven: 0 };
+    /// # server.add("orders:dead", letter.to_fields());
+    /// let mut dead = stream_maint::DeadLetters::new(&client, "orders:dead")?;
+    /// assert_eq!(dead.len().await?, 1); // what an alarm looks at
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server.
@@ -153,6 +227,25 @@ impl DeadLetters {
     }
 
     /// Whether there is no letter.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # use stream_core::*;
+    /// # let letter = DeadLetter { entry: Entry::new(EntryId::new(1, 0), [("item", "apple")])?, stream: StreamKey::new("orders")?,
+    /// #     group: GroupName::new("billing")?, consumer: ConsumerName::new("c")?, attempts: 8,
+    /// #     reason: DeadReason::Exhausted { error: None }, dead_at_ms: 1_700_000_000_000, redriven: 0 };
+    /// # server.add("orders:dead", letter.to_fields());
+    /// use stream_maint::{DeadLetters, LetterFilter};
+    /// let mut dead = DeadLetters::new(&client, "orders:dead")?;
+    /// assert!(!dead.is_empty().await?);
+    /// dead.purge(&LetterFilter::all()).await?;
+    /// assert!(dead.is_empty().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server.

@@ -54,6 +54,26 @@ impl fmt::Display for LetterId {
 }
 
 /// One letter as it lies among the dead letters.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # use stream_core::*;
+/// # let letter = DeadLetter { entry: Entry::new(EntryId::new(1, 0), [("item", "apple")])?, stream: StreamKey::new("orders")?,
+/// #     group: GroupName::new("billing")?, consumer: ConsumerName::new("c")?, attempts: 8,
+/// #     reason: DeadReason::Exhausted { error: None }, dead_at_ms: 1_700_000_000_000, redriven: 0 };
+/// # server.add("orders:dead", letter.to_fields());
+/// # server.add("orders:dead", [("n", "foreign")]);
+/// use stream_maint::{DeadLetters, LetterFilter};
+/// let page = DeadLetters::new(&client, "orders:dead")?.list(&LetterFilter::all(), None, 10).await?;
+/// let first = page.letters[0].content.as_ref().map_err(Clone::clone)?;
+/// assert_eq!((first.attempts, first.get("item")), (Some(8), Some(&b"apple"[..])));
+/// assert!(page.letters[1].content.is_err()); // somebody else wrote it
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Letter {

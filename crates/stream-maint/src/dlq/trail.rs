@@ -15,6 +15,28 @@ use super::DeadLetters;
 const REMEMBERED: u64 = 10_000;
 
 /// What was sent back, and as what.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # use stream_core::*;
+/// # let letter = DeadLetter { entry: Entry::new(EntryId::new(1, 0), [("item", "apple")])?, stream: StreamKey::new("orders")?,
+/// #     group: GroupName::new("billing")?, consumer: ConsumerName::new("c")?, attempts: 8,
+/// #     reason: DeadReason::Exhausted { error: None }, dead_at_ms: 1_700_000_000_000, redriven: 0 };
+/// # server.add("orders:dead", letter.to_fields());
+/// # server.add("orders", [("item", "before")]);
+/// use stream_maint::{DeadLetters, Redrive};
+/// let mut dead = DeadLetters::new(&client, "orders:dead")?;
+/// dead.redrive(&Redrive::new()).await?;
+/// let trail = dead.trail(None, 10).await?;
+/// assert_eq!((trail[0].to.to_string(), trail[0].letter.id), ("orders".to_owned(), Some(EntryId::new(1, 0))));
+/// # assert_eq!(trail[0].id, server.entries("orders")[1].id());
+/// assert!(dead.trail(Some(trail[0].at), 10).await?.is_empty()); // what came after that line
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Redriven {

@@ -58,6 +58,26 @@ pub struct GroupCleaner {
 }
 
 /// What became of the groups of a stream.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # use std::time::Duration;
+/// # let id = server.add("events", [("n", "1")]).to_string();
+/// # server.command(["XGROUP", "CREATE", "events", "preview-7", &id])?;
+/// # let policy = stream_core::GroupPolicy::new(stream_core::NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+/// # server.command(["XGROUP", "CREATE", "events", "billing", "0"])?;
+/// let mut cleaner = stream_maint::GroupCleaner::new(&client, "events", policy)?;
+/// cleaner.run().await?; // sees them for the first time
+/// # tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+/// let report = cleaner.run().await?; // a day later
+/// assert_eq!(report.removed[0].to_string(), "preview-7");
+/// assert_eq!((report.spared.len(), report.kept), (0, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct GroupReport {
@@ -73,6 +93,19 @@ pub struct GroupReport {
 impl GroupCleaner {
     /// A cleaner of the groups of the stream `stream`. Connects to nothing yet.
     ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_core::{GroupPolicy, NamePattern};
+    /// use stream_maint::GroupCleaner;
+    /// let policy = GroupPolicy::new(NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// assert!(GroupCleaner::new(&client, "events", policy.clone()).is_ok());
+    /// assert!(GroupCleaner::new(&client, "", policy).is_err()); // a stream has a name
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Config`] when the name is empty.
     pub fn new(client: &Client, stream: impl AsRef<[u8]>, policy: GroupPolicy) -> Result<Self, Error> {
@@ -86,6 +119,18 @@ impl GroupCleaner {
 
     /// How often [`run_every`](Self::run_every) cleans up, counted over the whole fleet. 60 s by default; less than 1 s is
     /// raised to that.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_core::{GroupPolicy, NamePattern};
+    /// let policy = GroupPolicy::new(NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// let cleaner = stream_maint::GroupCleaner::new(&client, "events", policy)?.every(Duration::from_secs(3600));
+    /// assert_eq!(cleaner.period(), Duration::from_secs(3600)); // a day of watching is seen in steps of an hour
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn every(mut self, period: Duration) -> Self {
         self.schedule.set_period(period);
@@ -93,12 +138,46 @@ impl GroupCleaner {
     }
 
     /// How often [`run_every`](Self::run_every) cleans up.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_core::{GroupPolicy, NamePattern};
+    /// let policy = GroupPolicy::new(NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// let cleaner = stream_maint::GroupCleaner::new(&client, "events", policy)?;
+    /// assert_eq!(cleaner.period(), Duration::from_secs(60));
+    /// assert_eq!(cleaner.every(Duration::ZERO).period(), Duration::from_secs(1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn period(&self) -> Duration {
         self.schedule.period()
     }
 
     /// What would become of each group now; nothing where there is no stream. Changes nothing on the server, and counts as
     /// having seen the groups.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # use std::time::Duration;
+    /// # let id = server.add("events", [("n", "1")]).to_string();
+    /// # server.command(["XGROUP", "CREATE", "events", "preview-7", &id])?;
+    /// # let policy = stream_core::GroupPolicy::new(stream_core::NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// use stream_core::GroupAction;
+    /// let mut cleaner = stream_maint::GroupCleaner::new(&client, "events", policy)?;
+    /// assert_eq!(cleaner.plan().await?[0].1, GroupAction::KeepChanged); // it was never seen before
+    /// # tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    /// let (name, action) = cleaner.plan().await?.remove(0); // a day later
+    /// assert_eq!(name.to_string(), "preview-7");
+    /// assert!(matches!(action, GroupAction::Remove { .. }));
+    /// # assert_eq!(server.groups("events"), ["preview-7"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server. Needs `XINFO`, `XPENDING` and `TIME`.
@@ -109,6 +188,24 @@ impl GroupCleaner {
     }
 
     /// Removes what can be removed now.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # use std::time::Duration;
+    /// # let id = server.add("events", [("n", "1")]).to_string();
+    /// # server.command(["XGROUP", "CREATE", "events", "preview-7", &id])?;
+    /// # let policy = stream_core::GroupPolicy::new(stream_core::NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// let mut cleaner = stream_maint::GroupCleaner::new(&client, "events", policy)?;
+    /// assert!(cleaner.run().await?.removed.is_empty());
+    /// # tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    /// assert_eq!(cleaner.run().await?.removed.len(), 1); // a day later, by the cleaner that has watched
+    /// # assert!(server.groups("events").is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`plan`](Self::plan), or the script is refused for another reason than that scripts are not allowed. What
@@ -122,6 +219,24 @@ impl GroupCleaner {
     /// how long they have not changed is known only to who has watched them. The fleet agrees by a key that expires by itself,
     /// `{STREAM}:streamkeeper:groups`; who may not write it cleans up anyway.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # use std::time::Duration;
+    /// # let id = server.add("events", [("n", "1")]).to_string();
+    /// # server.command(["XGROUP", "CREATE", "events", "preview-7", &id])?;
+    /// # let policy = stream_core::GroupPolicy::new(stream_core::NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// use stream_maint::GroupCleaner;
+    /// let mut here = GroupCleaner::new(&client, "events", policy.clone())?;
+    /// let mut there = GroupCleaner::new(&client, "events", policy)?; // in another process
+    /// assert!(here.run_if_due().await?.is_some());
+    /// assert!(there.run_if_due().await?.is_none()); // it has been done
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`run`](Self::run).
     pub async fn run_if_due(&mut self) -> Result<Option<GroupReport>, Error> {
@@ -133,7 +248,8 @@ impl GroupCleaner {
     }
 
     /// Cleans up now and once in each period until `shutdown` is done, which ends it at once. `observe` gets the result of
-    /// each try. A failure is logged once, until something works again, and never ends this.
+    /// each try. A kind of failure is logged once, until cleaning up
+    /// works again, and never ends this.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -168,6 +284,28 @@ impl GroupCleaner {
 
     /// Carries out a plan that was made before. That it is old does no harm: each removal checks that nobody reads the
     /// group, that nothing is pending and that it has not moved, in the same step.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # use std::time::Duration;
+    /// # let id = server.add("events", [("n", "1")]).to_string();
+    /// # server.command(["XGROUP", "CREATE", "events", "preview-7", &id])?;
+    /// # let policy = stream_core::GroupPolicy::new(stream_core::NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600))?;
+    /// let mut cleaner = stream_maint::GroupCleaner::new(&client, "events", policy)?;
+    /// cleaner.plan().await?;
+    /// # tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    /// let plan = cleaner.plan().await?; // a day later, to be shown to somebody who agrees
+    /// // meanwhile a consumer has joined
+    /// # server.command(["XGROUP", "CREATECONSUMER", "events", "preview-7", "c"])?;
+    /// let report = cleaner.carry_out(&plan).await?;
+    /// assert_eq!((report.removed.len(), report.spared.len()), (0, 1));
+    /// # assert_eq!(server.groups("events"), ["preview-7"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -205,6 +343,10 @@ impl Periodic for GroupCleaner {
 
     fn period(&self) -> Duration {
         self.schedule.period()
+    }
+
+    fn is_done(report: &Self::Report) -> bool {
+        report.is_some()
     }
 
     fn once(&mut self) -> impl Future<Output = Result<Self::Report, Error>> + Send {

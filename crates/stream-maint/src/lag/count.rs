@@ -24,6 +24,22 @@ pub enum Lag {
 }
 
 /// Why a lag is not known.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "99999999999999-0"])?;
+/// use stream_maint::{Lag, LagMonitor, WhyUnknown};
+/// // The stream was deleted and made anew, and the group was set to where it had been.
+/// let report = LagMonitor::new(&client, "orders")?.look().await?.expect("the stream is there");
+/// assert_eq!(report.groups[0].lag, Lag::Unknown(WhyUnknown::AheadOfStream));
+/// assert!(WhyUnknown::AheadOfStream.to_string().contains("has not given yet"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhyUnknown {
@@ -40,6 +56,13 @@ pub enum WhyUnknown {
 
 impl Lag {
     /// The number, if it is known.
+    ///
+    /// ```
+    /// use stream_maint::{Lag, WhyUnknown};
+    /// let lags = [Lag::Known(3), Lag::Unknown(WhyUnknown::CountLost)];
+    /// let known: Vec<u64> = lags.iter().filter_map(|lag| lag.known()).collect();
+    /// assert_eq!(known, [3]); // a gauge shows nothing for the other
+    /// ```
     pub fn known(self) -> Option<u64> {
         match self {
             Self::Known(entries) => Some(entries),
@@ -92,6 +115,7 @@ mod tests {
             last_generated_id: EntryId::new(last, 0),
             entries_added: Some(last),
             first_entry: first.map(|ms| EntryId::new(ms, 0)),
+            last_entry: first.map(|_| EntryId::new(last, 0)),
             max_deleted: None,
             groups: 1,
         };

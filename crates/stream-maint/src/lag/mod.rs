@@ -51,6 +51,25 @@ pub struct LagMonitor {
 }
 
 /// A stream and how far its groups are.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "1", "STREAMS", "orders", ">"])?;
+/// use stream_core::Pin;
+/// use stream_maint::LagMonitor;
+/// let report = LagMonitor::new(&client, "orders")?.look().await?.expect("the stream is there");
+/// assert_eq!((report.length, report.groups.len()), (3, 1));
+/// assert!(report.first < Some(report.last_generated));
+/// let Pin::Group { name, .. } = report.pinned_by else { panic!("a group holds it") };
+/// assert_eq!(name.to_string(), "billing");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamLag {
@@ -67,6 +86,24 @@ pub struct StreamLag {
 }
 
 /// How far a group is.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "1", "STREAMS", "orders", ">"])?;
+/// use stream_maint::{Lag, LagMonitor};
+/// let report = LagMonitor::new(&client, "orders")?.look().await?.expect("the stream is there");
+/// let billing = &report.groups[0];
+/// assert_eq!((billing.lag, billing.pending), (Lag::Known(2), 1)); // a scaler takes both, and neither where one is unknown
+/// assert_eq!((billing.name.to_string(), billing.consumers.len()), ("billing".to_owned(), 1));
+/// assert!(billing.distance.as_secs() < 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupLag {
@@ -89,6 +126,25 @@ pub struct GroupLag {
 }
 
 /// The oldest pending entry of a group: what an alarm looks at.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "1", "STREAMS", "orders", ">"])?;
+/// # tokio::time::advance(std::time::Duration::from_secs(600)).await;
+/// use stream_maint::LagMonitor;
+/// let report = LagMonitor::new(&client, "orders")?.look().await?.expect("the stream is there");
+/// let oldest = report.groups[0].oldest.as_ref().expect("one is pending");
+/// assert_eq!((oldest.id, oldest.deliveries), (report.first.unwrap(), 1));
+/// assert_eq!(oldest.consumer.as_ref().unwrap().to_string(), "c");
+/// assert!(oldest.idle.unwrap().as_secs() >= 600); // nobody renews its lease, and nobody claims it: time for an alarm
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OldestPending {
@@ -105,6 +161,24 @@ pub struct OldestPending {
 }
 
 /// A consumer and its state.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "1", "STREAMS", "orders", ">"])?;
+/// # tokio::time::advance(std::time::Duration::from_secs(600)).await;
+/// use stream_maint::{ConsumerHealth, LagMonitor};
+/// let report = LagMonitor::new(&client, "orders")?.look().await?.expect("the stream is there");
+/// let consumer = &report.groups[0].consumers[0];
+/// assert_eq!((consumer.name.to_string(), consumer.pending), ("c".to_owned(), 1));
+/// assert_eq!((consumer.idle.as_secs(), consumer.state), (600, ConsumerHealth::Holding));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerLag {
@@ -121,6 +195,27 @@ pub struct ConsumerLag {
 }
 
 /// What a consumer is up to, as far as its idle time tells.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "1", "STREAMS", "orders", ">"])?;
+/// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "empty-handed"])?;
+/// # tokio::time::advance(std::time::Duration::from_secs(600)).await;
+/// # server.command(["XGROUP", "CREATECONSUMER", "orders", "billing", "new"])?;
+/// use stream_maint::{ConsumerHealth, LagMonitor};
+/// let report = LagMonitor::new(&client, "orders")?.look().await?.expect("the stream is there");
+/// let states: Vec<_> = report.groups[0].consumers.iter().map(|one| (one.name.to_string(), one.state)).collect();
+/// assert!(states.contains(&("new".to_owned(), ConsumerHealth::Active)));
+/// assert!(states.contains(&("empty-handed".to_owned(), ConsumerHealth::Quiet)));
+/// assert!(states.contains(&("c".to_owned(), ConsumerHealth::Holding)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConsumerHealth {
@@ -145,6 +240,16 @@ impl ConsumerHealth {
 impl LagMonitor {
     /// A monitor of the stream `key`. Connects to nothing yet.
     ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use stream_maint::LagMonitor;
+    /// assert!(LagMonitor::new(&client, "orders").is_ok());
+    /// assert!(LagMonitor::new(&client, "").is_err()); // a stream has a name
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Config`] when the name is empty.
     pub fn new(client: &Client, key: impl AsRef<[u8]>) -> Result<Self, Error> {
@@ -156,6 +261,24 @@ impl LagMonitor {
 
     /// After which idle time a consumer no longer counts as active. 5 minutes by default; it should be several times the
     /// BLOCK period of its reads, or consumers that wait look quiet.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+    /// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "1", "STREAMS", "orders", ">"])?;
+    /// # tokio::time::advance(std::time::Duration::from_secs(600)).await;
+    /// use std::time::Duration;
+    /// use stream_maint::{ConsumerHealth, LagMonitor};
+    /// let mut monitor = LagMonitor::new(&client, "orders")?.quiet_after(Duration::from_secs(3600)); // handlers take long
+    /// let report = monitor.look().await?.expect("the stream is there");
+    /// assert_eq!(report.groups[0].consumers[0].state, ConsumerHealth::Active);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn quiet_after(mut self, idle: Duration) -> Self {
         self.quiet_after = idle;
@@ -165,6 +288,20 @@ impl LagMonitor {
     /// How things are now; `None` where there is no stream.
     ///
     /// Takes four short commands for each group and moves no entry bodies. The parts are of slightly different moments.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// use stream_maint::LagMonitor;
+    /// let mut monitor = LagMonitor::new(&client, "orders")?;
+    /// assert!(monitor.look().await?.is_none()); // nothing was published yet
+    /// # server.add("orders", [("item", "1")]);
+    /// assert_eq!(monitor.look().await?.map(|report| report.length), Some(1)); // and now
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server. Needs `XINFO`, `XPENDING` and `TIME`.

@@ -61,12 +61,40 @@ impl TrimmerBuilder {
     }
 
     /// The stream. Required.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use stream_maint::Trimmer;
+    /// assert_eq!(Trimmer::builder(&client).stream("orders").build()?.stream().to_string(), "orders");
+    /// assert!(Trimmer::builder(&client).build().is_err()); // which stream?
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stream(mut self, key: impl AsRef<[u8]>) -> Self {
         self.stream = Some(StreamKey::new(key));
         self
     }
 
     /// What may go. By default all that every group has finished, exactly; see [`TrimPolicy`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+    /// use stream_core::TrimPolicy;
+    /// use stream_maint::Trimmer;
+    /// // Nobody reads this stream by a group; the last two entries are enough.
+    /// let newest = TrimPolicy::new().longer_than(2);
+    /// Trimmer::builder(&client).stream("orders").policy(newest).build()?.run().await?;
+    /// # assert_eq!(server.len("orders"), 2);
+    /// # let rest = server.entries("orders");
+    /// assert_eq!(rest[0].get("n"), Some(&b"2"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn policy(mut self, policy: TrimPolicy) -> Self {
         self.policy = policy;
         self
@@ -74,6 +102,22 @@ impl TrimmerBuilder {
 
     /// Keeps everything for this group until it exists: for one that is deployed later and starts at the beginning. As
     /// long as it never comes, nothing is trimmed; the report names it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "$"])?;
+    /// use stream_core::Pin;
+    /// let mut trimmer = stream_maint::Trimmer::builder(&client).stream("orders").protect("reports").build()?;
+    /// let plan = trimmer.plan().await?.expect("the stream is there");
+    /// let Pin::Group { name, .. } = plan.pinned_by else { panic!("a group holds it") };
+    /// assert_eq!((plan.min_id, name.to_string()), (None, "reports".to_owned())); // though `billing` has finished all
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn protect(mut self, group: impl AsRef<[u8]>) -> Self {
         self.awaited.push(GroupName::new(group));
         self
@@ -81,6 +125,16 @@ impl TrimmerBuilder {
 
     /// How often [`Trimmer::run_every`] trims, counted over the whole fleet. 60 s by default; less than 1 s is raised to
     /// that. Long pauses cost memory on the server, short ones a handful of commands and two for each group.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// let trimmer = stream_maint::Trimmer::builder(&client).stream("orders").trim_every(Duration::from_secs(300)).build()?;
+    /// assert_eq!(trimmer.period(), Duration::from_secs(300));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn trim_every(mut self, every: Duration) -> Self {
         self.every = Some(every);
         self
@@ -89,18 +143,62 @@ impl TrimmerBuilder {
     /// The key by which the fleet agrees on who trims; it holds nothing and expires by itself. By default
     /// `{STREAM}:streamkeeper:trim`, which is in the stream's slot of a cluster (without the braces where the stream's own
     /// name has some).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # server.add("orders", [("n", "1")]);
+    /// use stream_maint::Trimmer;
+    /// let mut trimmer = Trimmer::builder(&client).stream("orders").lease_key("maintenance:orders").build()?;
+    /// trimmer.run_if_due().await?;
+    /// # let there = server.command(["EXISTS", "maintenance:orders"])?.as_int();
+    /// assert_eq!(there, Some(1)); // until the next run is due
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lease_key(mut self, key: impl AsRef<[u8]>) -> Self {
         self.lease = Lease::Key(StreamKey::new(key));
         self
     }
 
     /// Does not ask the fleet: every process with such a trimmer trims at its own pace. That does no harm but work.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # server.add("orders", [("n", "1")]);
+    /// use stream_maint::{Trimmed, Trimmer};
+    /// let mut trimmer = Trimmer::builder(&client).stream("orders").without_lease().build()?;
+    /// for _ in 0..2 {
+    ///     assert_ne!(trimmer.run_if_due().await?, Trimmed::NotDue);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn without_lease(mut self) -> Self {
         self.lease = Lease::None;
         self
     }
 
     /// The trimmer. Connects to nothing yet.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_core::{NamePattern, TrimPolicy};
+    /// use stream_maint::Trimmer;
+    /// assert!(Trimmer::builder(&client).stream("orders").build().is_ok());
+    /// let hasty = TrimPolicy::new().exclude_stale(NamePattern::new("*")?, Duration::from_secs(1));
+    /// let refused = Trimmer::builder(&client).stream("orders").policy(hasty).build();
+    /// assert!(refused.is_err()); // every group that pauses for a second would lose its entries
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Config`] when there is no stream, a name is empty, or the policy would take live groups for stale.

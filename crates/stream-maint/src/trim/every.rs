@@ -45,7 +45,7 @@ impl Trimmer {
     }
 
     /// Trims now and once in each period until `shutdown` is done, which ends it at once. `observe` gets the result of each
-    /// try. A failure is logged once, until something works again, and never ends this: the next try has a new connection.
+    /// try. A kind of failure is logged once, until trimming works again, and never ends this: the next try has a new connection.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -93,6 +93,10 @@ impl Periodic for Trimmer {
 
     fn period(&self) -> Duration {
         self.schedule.period()
+    }
+
+    fn is_done(report: &Trimmed) -> bool {
+        *report != Trimmed::NotDue
     }
 
     fn once(&mut self) -> impl Future<Output = Result<Trimmed, Error>> + Send {

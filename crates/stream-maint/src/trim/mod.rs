@@ -62,21 +62,70 @@ pub struct Trimmer {
 
 impl Trimmer {
     /// Starts to describe a trimmer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// use stream_maint::{Trimmed, Trimmer};
+    /// let mut trimmer = Trimmer::builder(&client).stream("orders").build()?;
+    /// assert_eq!(trimmer.run().await?, Trimmed::NoStream);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(client: &Client) -> TrimmerBuilder {
         TrimmerBuilder::new(client)
     }
 
     /// Where readers without a group tell how far they are; see [`Readers`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "$"])?;
+    /// use stream_core::{EntryId, GroupName, Pin};
+    /// let mut trimmer = stream_maint::Trimmer::builder(&client).stream("orders").build()?;
+    /// trimmer.readers().set(&GroupName::new("dashboard")?, EntryId::ZERO);
+    /// let plan = trimmer.plan().await?.expect("the stream is there");
+    /// assert!(matches!(plan.pinned_by, Pin::Group { name, .. } if name == GroupName::new("dashboard")?));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn readers(&self) -> Readers {
         self.readers.clone()
     }
 
     /// The stream.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// let trimmer = stream_maint::Trimmer::builder(&client).stream("orders").build()?;
+    /// assert_eq!(trimmer.stream().to_string(), "orders");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stream(&self) -> &StreamKey {
         self.link.key()
     }
 
     /// How often [`run_every`](Self::run_every) trims.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stream_testkit::MemoryServer::new().client();
+    /// use std::time::Duration;
+    /// use stream_maint::Trimmer;
+    /// assert_eq!(Trimmer::builder(&client).stream("orders").build()?.period(), Duration::from_secs(60));
+    /// let hasty = Trimmer::builder(&client).stream("orders").trim_every(Duration::ZERO).build()?;
+    /// assert_eq!(hasty.period(), Duration::from_secs(1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn period(&self) -> Duration {
         self.schedule.period()
     }
@@ -126,6 +175,22 @@ impl Trimmer {
     }
 
     /// Trims now, whoever trimmed last. Two at the same time do no harm, they only do the work twice.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+    /// # server.command(["XGROUP", "CREATE", "orders", "billing", "$"])?;
+    /// use stream_maint::{Trimmed, Trimmer};
+    /// let mut trimmer = Trimmer::builder(&client).stream("orders").build()?;
+    /// let Trimmed::Stream(report) = trimmer.run().await? else { panic!("the stream is there") };
+    /// assert_eq!(report.removed, 2); // the last entry always stays
+    /// # assert_eq!(server.len("orders"), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server: those of [`state`](Self::state), or `XTRIM` is not allowed. What was trimmed until

@@ -7,6 +7,23 @@ use stream_core::{EntryId, ExcludedGroup, Need, Pin, StreamKey, StreamState, Tri
 use crate::look::Look;
 
 /// What came of one call to trim.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// use stream_maint::{Trimmed, Trimmer};
+/// let mut trimmer = Trimmer::builder(&client).stream("orders").build()?;
+/// let removed = match trimmer.run_if_due().await? {
+///     Trimmed::Stream(report) => report.removed,
+///     Trimmed::NoStream | Trimmed::NotDue => 0, // neither is a failure
+///     _ => 0,
+/// };
+/// assert_eq!(removed, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trimmed {
@@ -19,6 +36,29 @@ pub enum Trimmed {
 }
 
 /// What was trimmed, and what kept it from being more.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "0"])?;
+/// # server.command(["XREADGROUP", "GROUP", "billing", "c", "COUNT", "3", "STREAMS", "orders", ">"])?;
+/// # let done = server.entries("orders")[0].id().to_string();
+/// # server.command(["XACK", "orders", "billing", &done])?;
+/// use stream_core::{Need, Pin};
+/// use stream_maint::{Trimmed, Trimmer};
+/// let mut trimmer = Trimmer::builder(&client).stream("orders").build()?;
+/// let Trimmed::Stream(report) = trimmer.run().await? else { panic!("the stream is there") };
+/// assert_eq!((report.removed, report.length), (1, 3));
+/// let Pin::Group { name, need, pending, .. } = report.plan.pinned_by else { panic!("a group holds it") };
+/// assert_eq!((name.to_string().as_str(), pending), ("billing", 2));
+/// assert!(matches!(need, Need::Pending(_)));
+/// assert!(report.pinned_age.is_some()); // an alarm asks whether it is too old
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TrimReport {
@@ -36,6 +76,29 @@ pub struct TrimReport {
 }
 
 /// A group that was left out, and what it lost.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "$"])?;
+/// # server.command(["XGROUP", "CREATE", "orders", "preview-7", "0"])?;
+/// use std::time::Duration;
+/// use stream_core::{NamePattern, TrimPolicy};
+/// use stream_maint::{Trimmed, Trimmer};
+/// let stale = TrimPolicy::new().exclude_stale(NamePattern::new("preview-*")?, Duration::from_secs(24 * 3600));
+/// let mut trimmer = Trimmer::builder(&client).stream("orders").policy(stale).build()?;
+/// trimmer.run().await?; // sees the groups for the first time
+/// # tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+/// let Trimmed::Stream(report) = trimmer.run().await? else { panic!("the stream is there") }; // a day later
+/// let lost = &report.excluded[0];
+/// assert_eq!((lost.group.name.to_string().as_str(), lost.lag, report.removed), ("preview-7", Some(3), 2));
+/// assert!(lost.lost_from.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exclusion {
@@ -48,6 +111,22 @@ pub struct Exclusion {
 }
 
 /// What [`Trimmer::run_every`](super::Trimmer::run_every) did in all.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = stream_testkit::MemoryServer::new();
+/// # let client = server.client();
+/// # for n in ["1", "2", "3"] { server.add("orders", [("n", n)]); }
+/// # server.command(["XGROUP", "CREATE", "orders", "billing", "$"])?;
+/// use std::time::Duration;
+/// let mut trimmer = stream_maint::Trimmer::builder(&client).stream("orders").build()?;
+/// let ten_minutes = tokio::time::sleep(Duration::from_secs(599));
+/// let totals = trimmer.run_every(ten_minutes, |_| {}).await;
+/// assert_eq!((totals.runs, totals.removed, totals.failures), (10, 2, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TrimTotals {

@@ -59,7 +59,7 @@ async fn b09_consumers_of_dead_processes_do_not_pile_up() {
     for profile in PROFILES {
         let server = MemoryServer::with_profile(profile);
         server.command("XGROUP CREATE s g 0 MKSTREAM".split(' ')).unwrap();
-        for start in 0..30 {
+        for start in 0..1_000 {
             server.command(["XGROUP", "CREATECONSUMER", "s", "g", &format!("pod-{start}")]).unwrap();
             tokio::time::advance(HOUR).await;
         }
@@ -67,7 +67,11 @@ async fn b09_consumers_of_dead_processes_do_not_pile_up() {
         server.command("XGROUP CREATECONSUMER s g alive".split(' ')).unwrap();
         let mut cleaner = ConsumerCleaner::new(&server.client(), "s", "g", ConsumerPolicy::default()).unwrap();
         let report = cleaner.run().await.unwrap();
-        assert_eq!((report.removed.len(), server.consumers("s", "g")), (30, vec!["alive".to_owned()]), "{profile:?}");
+        assert_eq!(
+            (report.removed.len(), server.consumers("s", "g")),
+            (1_000, vec!["alive".to_owned()]),
+            "{profile:?}"
+        );
     }
 }
 

@@ -6,3 +6,4 @@ mod lag;
 mod property;
 mod support;
 mod trim;
+mod trouble;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stream_core::{NamePattern, Need, Pin, TrimPolicy};
-use stream_maint::{TrimReport, Trimmed, Trimmer};
+use stream_maint::{LagMonitor, TrimReport, Trimmed, Trimmer};
 use stream_redis::ErrorKind;
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::{Fault, Profile};
@@ -122,22 +122,54 @@ async fn b62_exact_is_exact_and_never_beyond_the_last_entry() {
         let last = report(&mut trimmer(server, TrimPolicy::new())).await;
         assert_eq!((last.removed, server.len("s").await), (10, 1), "{}", server.name);
         assert_eq!(last.plan.pinned_by, Pin::Newest);
+        // An early id and then those of a clock: once a server took the newer ones.
+        server.ok("DEL s").await;
+        server.ok("XADD s 10-1 n 0").await;
+        for n in 0..120 {
+            server.ok(&format!("XADD s {}-0 n {n}", 1_700_000_000_000_u64 + n)).await;
+        }
+        server.ok("XGROUP CREATE s g 1700000000099-0").await;
+        let mixed = report(&mut trimmer(server, TrimPolicy::new())).await;
+        assert_eq!((mixed.removed, server.len("s").await), (101, 20), "{}", server.name);
+        let rest = server.ok("XRANGE s - + COUNT 1").await;
+        assert!(format!("{rest:?}").contains("1700000000100-0"), "{}: {rest:?}", server.name);
     })
     .await;
 }
 
+/// Acknowledging frees nothing of the stream, and what is not acknowledged can be seen to pile up.
 #[tokio::test]
-async fn b63_what_all_have_acknowledged_is_gone_in_steps() {
+async fn b63_what_all_have_acknowledged_is_gone_in_steps_with_its_memory() {
     on_each(async |server| {
         if !server.name.ends_with("resp3") {
             return;
         }
+        let memory = async || server.ok("MEMORY USAGE s").await.as_int().unwrap();
         let add = "for i = 1, 100000 do redis.call('XADD', KEYS[1], i .. '-0', 'n', i) end";
         server.args(&["EVAL", add, "1", "s"]).await;
         server.group("s", "g", 0, &[]).await;
-        server.ok("XREADGROUP GROUP g c NOACK COUNT 100000 STREAMS s >").await;
+        server.ok("XREADGROUP GROUP g failing COUNT 100000 STREAMS s >").await;
+        let held = report(&mut trimmer(server, TrimPolicy::new())).await;
+        let pin = Pin::Group {
+            name: group("g"),
+            need: Need::Pending(id(1)),
+            pending: 100_000,
+            unchanged: Some(Duration::ZERO),
+        };
+        assert_eq!((held.removed, &held.plan.pinned_by), (0, &pin), "{}", server.name);
+        let lag = LagMonitor::new(&server.client, "s").unwrap().look().await.unwrap().unwrap();
+        let (oldest, holder) = (lag.groups[0].oldest.as_ref().unwrap(), &lag.groups[0].consumers[0]);
+        assert_eq!((lag.groups[0].pending, holder.pending), (100_000, 100_000), "{}: what an alarm sees", server.name);
+        assert_eq!((oldest.id, oldest.deliveries), (id(1), 1), "{}", server.name);
+
+        let acknowledge = "for i = 1, 100000 do redis.call('XACK', KEYS[1], 'g', i .. '-0') end";
+        server.args(&["EVAL", acknowledge, "1", "s"]).await;
+        let before = memory().await;
+        assert_eq!(server.len("s").await, 100_000, "{}: acknowledged and still there", server.name);
         let report = report(&mut trimmer(server, TrimPolicy::new())).await;
         assert_eq!((report.removed, server.len("s").await), (99_999, 1), "{}", server.name);
+        let after = memory().await;
+        assert!(before > 500_000 && after < 50_000, "{}: {before} B, then {after} B", server.name);
     })
     .await;
 }

@@ -26,11 +26,7 @@ pub(super) fn of(key: &[u8]) -> u16 {
         let rest = &key[open + 1..];
         rest.iter().position(|&byte| byte == b'}').filter(|&length| length > 0).map(|length| &rest[..length])
     });
-    let crc = tag.unwrap_or(key).iter().fold(0u16, |crc, &byte| {
-        (0..8)
-            .fold(crc ^ (u16::from(byte) << 8), |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 })
-    });
-    crc % SLOTS
+    stream_core::crc16(tag.unwrap_or(key)) % SLOTS
 }
 
 /// Who owns which slots.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use stream_core::{ConsumerName, EntryId, GroupName, StreamKey};
+use stream_core::{ConsumerName, EntryId, GroupName, StreamFacts, StreamKey};
 
 use super::Command;
 use super::decode::{self, Info};
@@ -28,10 +28,25 @@ pub struct StreamInfo {
     pub entries_added: Option<u64>,
     /// The smallest id in it.
     pub first_entry: Option<EntryId>,
+    /// The greatest id in it.
+    pub last_entry: Option<EntryId>,
     /// The greatest id that was deleted, `0-0` if none was; since Redis 7.0.
     pub max_deleted: Option<EntryId>,
     /// How many groups it has.
     pub groups: u64,
+}
+
+impl StreamInfo {
+    /// What a comparison with an earlier or a later look needs.
+    pub fn facts(&self) -> StreamFacts {
+        StreamFacts {
+            length: self.length,
+            last_generated: self.last_generated_id,
+            first: self.first_entry,
+            entries_added: self.entries_added,
+            max_deleted: self.max_deleted,
+        }
+    }
 }
 
 impl Command for XInfoStream {
@@ -43,16 +58,17 @@ impl Command for XInfoStream {
 
     fn decode(&self, value: Value) -> Result<StreamInfo, Error> {
         let info = Info::new(value)?;
-        let first_entry = match info.get("first-entry") {
-            Some(Value::Array(parts)) if !parts.is_empty() => Some(decode::id(&parts[0])?),
-            Some(value) => return Err(decode::unexpected("an entry", value)),
-            None => None,
+        let entry = |name| match info.get(name) {
+            Some(Value::Array(parts)) if !parts.is_empty() => decode::id(&parts[0]).map(Some),
+            Some(value) => Err(decode::unexpected("an entry", value)),
+            None => Ok(None),
         };
         Ok(StreamInfo {
             length: decode::count(info.need("length")?)?,
             last_generated_id: decode::id(info.need("last-generated-id")?)?,
             entries_added: info.get("entries-added").map(decode::count).transpose()?,
-            first_entry,
+            first_entry: entry("first-entry")?,
+            last_entry: entry("last-entry")?,
             max_deleted: info.get("max-deleted-entry-id").map(decode::id).transpose()?,
             groups: decode::count(info.need("groups")?)?,
         })
@@ -195,6 +211,7 @@ mod tests {
             ("entries-added", Value::Int(5)),
             ("groups", Value::Int(1)),
             ("first-entry", entry),
+            ("last-entry", list([text("8-0"), list([])])),
         ];
         for value in both(&new) {
             let got = command.decode(value).unwrap();
@@ -205,6 +222,7 @@ mod tests {
                     last_generated_id: id(9, 1),
                     entries_added: Some(5),
                     first_entry: Some(id(1, 0)),
+                    last_entry: Some(id(8, 0)),
                     max_deleted: Some(EntryId::ZERO),
                     groups: 1,
                 }

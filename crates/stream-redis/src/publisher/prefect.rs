@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use stream_core::{BackoffPolicy, Entry, EntryId, NameError, PrefectKeys, StreamKey};
 
-use super::queue::Marker;
+use super::form::Marker;
 use super::{PublishError, Publisher, PublisherBuilder, Receipt, entry};
 use crate::{Client, Error, ErrorKind};
 

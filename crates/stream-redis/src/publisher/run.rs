@@ -1,20 +1,21 @@
 //! The task of a [`Publisher`](super::Publisher): connects, writes batches, waits when the server is away.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stream_core::{Backoff, BackoffPolicy, Entry, EntryId, StreamKey};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, TryAcquireError, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::queue::{Form, Marker, Queue};
+use super::form::{Form, Marker, REMEMBERED};
+use super::queue::{Queue, Settled};
 use super::{PublishError, Receipt, Unconfirmed};
-use crate::command::{Script, Trim};
-use crate::{Capabilities, Capability, Client, Connection, Error, ErrorKind, NodeDoubt, Recovery};
+use crate::appender::Reply;
+use crate::command::Trim;
+use crate::{Appender, Client, Error, ErrorKind, NodeDoubt, Recovery};
 
-/// What a server remembers of one producer by default. A batch within that is recognised as a whole.
-const REMEMBERED: usize = 100;
 /// Rejections in a row, after a session that was fine, that are taken for a change of passwords in progress.
 const ROTATION_ATTEMPTS: u32 = 3;
 
@@ -28,13 +29,14 @@ pub(super) struct Settings {
     pub(super) idempotent: bool,
 }
 
-/// Who waits for an entry, and its place in the buffer.
-type Waiter = (oneshot::Sender<Result<EntryId, PublishError>>, OwnedSemaphorePermit);
+/// Who waits for an entry.
+type Waiter = oneshot::Sender<Result<EntryId, PublishError>>;
 
 /// What the publisher and its task have in common.
 pub(super) struct Shared {
     state: Mutex<State>,
-    room: Arc<Semaphore>,
+    /// A place in the buffer for each entry that is not settled.
+    room: Semaphore,
     /// There is something to write, or a reason not to wait for more.
     wake: Notify,
     /// [`Queue::floor`], for those who wait for it.
@@ -46,29 +48,45 @@ struct State {
     closed: bool,
     /// Entries with smaller numbers do not linger.
     urgent: u64,
+    /// When a batch of so many entries is complete, the task is to be woken.
+    wanted: Option<usize>,
 }
 
 impl Shared {
     pub(super) fn new(buffer: usize) -> Self {
         Self {
-            state: Mutex::new(State { queue: Queue::new(), closed: false, urgent: 0 }),
-            room: Arc::new(Semaphore::new(buffer)),
+            state: Mutex::new(State { queue: Queue::new(), closed: false, urgent: 0, wanted: None }),
+            room: Semaphore::new(buffer),
             wake: Notify::new(),
             floor: watch::Sender::new(0),
         }
     }
 
     /// Waits for room and takes the entry in.
-    pub(super) async fn accept(self: Arc<Self>, entry: Entry, marker: Option<Marker>) -> Result<Receipt, PublishError> {
-        let permit = self.room.clone().acquire_owned().await.map_err(|_| PublishError::Closed)?;
+    pub(super) async fn accept(
+        self: Arc<Self>,
+        entry: Entry,
+        marker: Option<Box<Marker>>,
+    ) -> Result<Receipt, PublishError> {
+        // Whoever publishes without end lets others run, also while there is room.
+        tokio::task::coop::consume_budget().await;
+        let place = match self.room.try_acquire() {
+            Err(TryAcquireError::NoPermits) => self.room.acquire().await.map_err(|_| PublishError::Closed)?,
+            place => place.map_err(|_| PublishError::Closed)?,
+        };
+        // It is given back when the entry is settled, with those that are settled together with it.
+        place.forget();
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         if state.closed {
             return Err(PublishError::Closed);
         }
-        state.queue.push(entry, marker, (sender, permit));
+        state.queue.push(entry, marker, sender);
+        let wake = state.wanted.is_some_and(|wanted| state.queue.is_complete(wanted));
         drop(state);
-        self.wake.notify_one();
+        if wake {
+            self.wake.notify_one();
+        }
         Ok(Receipt(receiver))
     }
 
@@ -98,7 +116,7 @@ impl Shared {
         let left = self.state().queue.drain();
         self.settled();
         left.into_iter()
-            .map(|((sender, _), unconfirmed)| {
+            .map(|(sender, unconfirmed)| {
                 let _ = sender.send(Err(PublishError::Closed));
                 unconfirmed
             })
@@ -111,32 +129,69 @@ impl Shared {
         self.settled();
         tracing::error!(%error, entries = left.len(), "entries cannot be published");
         let error = Arc::new(error);
-        for ((sender, _), _) in left {
-            let _ = sender.send(Err(PublishError::Failed(error.clone())));
+        self.room.add_permits(left.len());
+        for (sender, unconfirmed) in left {
+            let _ = sender.send(Err(PublishError::failed(error.clone(), unconfirmed.maybe_written)));
         }
     }
 
     fn settled(&self) {
-        let floor = self.state().queue.floor();
-        self.floor.send_replace(floor);
+        let now = self.state().queue.floor();
+        // Two tasks may come here at a time, and the later one is not to be undone by the earlier.
+        self.floor.send_if_modified(|floor| std::mem::replace(floor, now.max(*floor)) < now);
     }
 
-    /// Waits until a batch is complete, has lingered, or is wanted now.
+    /// Waits until a batch is complete, has lingered, or is wanted now. Nothing is on its way meanwhile.
     async fn ready(&self, batch: usize, linger: Duration) {
-        let look = || {
-            let state = self.state();
-            (state.queue.len(), state.queue.floor() < state.urgent)
+        let waits = |wanted: usize| {
+            let mut state = self.state();
+            state.wanted = Some(wanted);
+            !state.queue.is_complete(wanted) && state.queue.floor() >= state.urgent
         };
-        while look().0 == 0 {
+        while waits(1) {
             self.wake.notified().await;
         }
         let deadline = Instant::now() + linger;
-        loop {
-            let (waiting, urgent) = look();
-            if waiting >= batch || urgent || timeout_at(deadline, self.wake.notified()).await.is_err() {
+        while !linger.is_zero() && waits(batch) {
+            if timeout_at(deadline, self.wake.notified()).await.is_err() {
                 return;
             }
         }
+    }
+
+    /// Puts out as many batches as may be on their way. Returns whether another may be once it is complete.
+    fn write(&self, link: &mut Link, batch: usize) -> bool {
+        let most = if link.idempotent { batch.min(REMEMBERED) } else { batch };
+        let mut state = self.state();
+        let state = &mut *state;
+        state.wanted = None;
+        while state.queue.batches() < link.appender.depth() {
+            if !state.queue.may_take(most, &link.form) {
+                state.wanted = Some(most).filter(|most| !state.queue.is_complete(*most));
+                break;
+            }
+            let count = state.queue.take(most, link.loaded, &link.form, &mut link.appender.out());
+            link.appender.sent(count);
+        }
+        state.wanted.is_some()
+    }
+
+    /// Settles what the next replies are to and tells those who wait for it. `again` is the first error for which entries
+    /// stay.
+    fn settle(&self, key: &StreamKey, replies: &mut Vec<Reply>, again: &mut Option<Error>) -> Landed {
+        let Settled { told, landed, loaded, forgotten } = self.state().queue.settle(key, replies.drain(..), again);
+        self.room.add_permits(told.len());
+        self.settled();
+        let mut ok = false;
+        for (sender, told) in told {
+            ok |= told.is_ok();
+            if let Err(Err(error)) = sender.send(told)
+                && !matches!(error, PublishError::Duplicate)
+            {
+                tracing::error!(error = &error as &dyn std::error::Error, "an entry failed and nobody waits for it");
+            }
+        }
+        Landed { ok, batch: landed, loaded, forgotten }
     }
 
     /// No invariant spans a panic while the lock is held.
@@ -151,97 +206,117 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A connection, and whether its server recognises what it was given before.
+/// What came of some replies.
+struct Landed {
+    /// Whether an entry was confirmed.
+    ok: bool,
+    /// Whether all of a batch was answered.
+    batch: bool,
+    /// Whether the script was loaded,
+    loaded: bool,
+    /// and whether the server does not know it.
+    forgotten: bool,
+}
+
+/// A connection, and what is known of its server.
 struct Link {
-    connection: Arc<dyn Connection>,
+    appender: Appender,
+    form: Form,
+    /// Whether the server recognises what it was given before.
     idempotent: bool,
     /// Whether the script that appends once was loaded.
     loaded: bool,
 }
 
+/// How it has gone so far.
+struct Course {
+    backoff: Backoff,
+    doubt: NodeDoubt,
+    /// Whether there was a session that worked,
+    known: bool,
+    /// and how often the server has refused the password since.
+    rejections: u32,
+}
+
 pub(super) async fn run(shared: Arc<Shared>, client: Client, settings: Settings) {
     let producer = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-    let mut backoff = Backoff::new(settings.backoff);
+    let backoff = Backoff::new(settings.backoff);
+    let mut course = Course { backoff, doubt: NodeDoubt::default(), known: false, rejections: 0 };
     let mut link: Option<Link> = None;
-    let mut known = false;
-    let mut rejections = 0;
-    let mut doubt = NodeDoubt::default();
     loop {
         shared.ready(settings.batch, settings.linger).await;
-        let Link { connection, idempotent, loaded } = match &mut link {
+        link.take_if(|link| link.appender.is_over());
+        let open = match &mut link {
             Some(link) => link,
-            none => match connect(&client, &settings).await {
+            none => match connect(&client, &settings, &producer).await {
                 Ok(new) => none.insert(new),
-                Err(error) if is_final(&error, known, rejections) => {
+                Err(error) if is_final(&error, course.known, course.rejections) => {
                     shared.fail_all(error);
                     // What is accepted next is not a reason to knock again at once.
-                    sleep(backoff.next(fastrand::f64())).await;
+                    sleep(course.backoff.next(fastrand::f64())).await;
                     continue;
                 }
                 Err(error) => {
-                    rejections += u32::from(error.kind() == ErrorKind::Authentication);
-                    wait(&mut backoff, &error).await;
+                    course.rejections += u32::from(error.kind() == ErrorKind::Authentication);
+                    wait(&mut course.backoff, &error).await;
                     continue;
                 }
             },
         };
-        let form = Form { key: &settings.key, trim: settings.trim, producer: &producer, idempotent: *idempotent };
-        let most = if *idempotent { settings.batch.min(REMEMBERED) } else { settings.batch };
-        let (mut requests, script) = {
-            let queue = &mut shared.state().queue;
-            (queue.take(most, form), queue.needs_script() && !*loaded)
-        };
-        if script {
-            requests.insert(0, Script::publish_once().load());
-        }
-        match connection.send(&requests).await {
-            Ok(mut replies) => {
-                let refusal = if script && !replies.is_empty() { replies.remove(0).err() } else { None };
-                *loaded |= script && refusal.is_none();
-                let settled = shared.state().queue.settle(&settings.key, replies, refusal.as_ref());
-                shared.settled();
-                for ((sender, _), told) in settled.told {
-                    known |= told.is_ok();
-                    if let Err(Err(error)) = sender.send(told)
-                        && !matches!(error, PublishError::Duplicate)
-                    {
-                        tracing::error!(
-                            error = &error as &dyn std::error::Error,
-                            "an entry failed and nobody waits for it"
-                        );
-                    }
+        let mut again = None;
+        match exchange(&shared, open, &settings, &mut course, &mut again).await {
+            Ok(()) => {
+                let Some(error) = again else { continue };
+                if course.doubt.recovery(&error) == Recovery::Reconnect {
+                    link = None;
                 }
-                match settled.again {
-                    None => {
-                        backoff.reset();
-                        doubt.reset();
-                        rejections = 0;
-                    }
-                    Some(error) => {
-                        *loaded &= error.kind() != ErrorKind::NoScript;
-                        if doubt.recovery(&error) == Recovery::Reconnect {
-                            link = None;
-                        }
-                        wait(&mut backoff, &error).await;
-                    }
-                }
+                wait(&mut course.backoff, &error).await;
             }
             Err(error) => {
                 shared.state().queue.lose();
                 link = None;
-                wait(&mut backoff, &error).await;
+                wait(&mut course.backoff, &error).await;
             }
         }
     }
 }
 
-async fn connect(client: &Client, settings: &Settings) -> Result<Link, Error> {
-    let connection = client.connector().connect(&settings.key).await?;
-    let idempotent = settings.idempotent
-        && Capabilities::probe_for(&*connection, &settings.key, &[Capability::Idempotent])
-            .await?
-            .has(Capability::Idempotent);
-    Ok(Link { connection, idempotent, loaded: false })
+/// Writes what there is and settles what comes back, until nothing is on its way. Once there is something to write
+/// `again`, nothing more is written: it goes first.
+async fn exchange(
+    shared: &Shared,
+    link: &mut Link,
+    settings: &Settings,
+    course: &mut Course,
+    again: &mut Option<Error>,
+) -> Result<(), Error> {
+    let mut replies = Vec::new();
+    loop {
+        let more = again.is_none() && shared.write(link, settings.batch);
+        if shared.state().queue.batches() == 0 {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            landed = poll_fn(|cx| link.appender.poll_replies(cx, &mut replies)) => landed?,
+            () = shared.wake.notified(), if more => continue,
+        }
+        let landed = shared.settle(&settings.key, &mut replies, again);
+        link.loaded = (link.loaded || landed.loaded) && !landed.forgotten;
+        course.known |= landed.ok;
+        if landed.batch && again.is_none() {
+            course.backoff.reset();
+            course.doubt.reset();
+            course.rejections = 0;
+        }
+    }
+}
+
+async fn connect(client: &Client, settings: &Settings, producer: &str) -> Result<Link, Error> {
+    let mut appender = client.connector().open_appender(&settings.key).await?;
+    let idempotent = settings.idempotent && appender.recognises(&settings.key).await?;
+    let form = Form::new(&settings.key, settings.trim, producer, idempotent);
+    Ok(Link { appender, form, idempotent, loaded: false })
 }
 
 /// Whether trying again to connect is of no use. `known` tells that there was a session that worked, `rejections` how often

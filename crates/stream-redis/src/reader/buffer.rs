@@ -62,7 +62,7 @@ impl Buffer {
                     self.decoder.dropped(body.end);
                     self.bytes.advance(body.start);
                     let fields = self.bytes.split_to(body.len()).freeze();
-                    batch.entries.push(Entry::from_parts(id, fields, self.decoder.spans().iter().copied()));
+                    batch.entries.push(Entry::from_parts(id, fields, self.decoder.spans()));
                 }
                 Event::Deleted(id) => batch.deleted.push(id),
                 Event::Complete { total } => return Ok(Decoded::Complete { total }),

@@ -3,6 +3,7 @@
 use stream_core::EntryId;
 
 use crate::command::milliseconds;
+use crate::request::{begin, string};
 use crate::{ReadFrom, ReadRequest};
 
 /// The command of a read, for errors.
@@ -21,9 +22,7 @@ pub(super) fn encode(read: &ReadRequest, out: &mut Vec<u8>) {
         ReadFrom::After(_) => (6, false),
     };
     arguments += if read.block.is_some() { 2 } else { 0 };
-    out.push(b'*');
-    out.extend_from_slice(number.format(arguments).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    begin(arguments, out);
     string(command(read).as_bytes(), out);
     if let ReadFrom::Group { group, consumer, .. } = &read.from {
         string(b"GROUP", out);
@@ -53,14 +52,6 @@ fn string_id(id: EntryId, out: &mut Vec<u8>) {
     let mut text = Vec::with_capacity(41);
     id.write_to(&mut text);
     string(&text, out);
-}
-
-fn string(text: &[u8], out: &mut Vec<u8>) {
-    out.push(b'$');
-    out.extend_from_slice(itoa::Buffer::new().format(text.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(text);
-    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

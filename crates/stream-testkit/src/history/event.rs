@@ -111,6 +111,11 @@ pub enum What {
         /// Who it says gave the entry up.
         consumer: String,
     },
+    /// From now on a message is handled well, as where the program was mended.
+    Cured {
+        /// Its number.
+        number: u64,
+    },
     /// A dead letter went back to the stream.
     Redriven {
         /// The entry that it held.

@@ -86,6 +86,15 @@ pub(super) struct Process {
     pub(super) silences: Vec<Silence>,
 }
 
+/// The group was lost.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    from: u64,
+    until: u64,
+    /// Up to here it was done so long before that every process knew.
+    known: Option<EntryId>,
+}
+
 /// A time without contact to the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Silence {
@@ -107,7 +116,7 @@ impl Silence {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Read {
     Ready(EntryId),
-    Got(EntryId),
+    Got(u64, EntryId),
     Gap(EntryId, EntryId),
     Reset(EntryId),
 }
@@ -118,10 +127,10 @@ pub(super) struct Facts {
     pub(super) processes: BTreeMap<u32, Process>,
     /// Silences of all.
     pub(super) silences: Vec<Silence>,
-    /// From when until when the group was lost.
-    losses: Vec<(u64, u64)>,
-    /// Messages that were sent back and have another fate since.
-    pub(super) cured: HashSet<u64>,
+    /// When the group was lost.
+    losses: Vec<Loss>,
+    /// Since when messages are handled well that were not before.
+    pub(super) cured: HashMap<u64, u64>,
     /// Until where the group was seen to be done, and when.
     pub(super) done_up_to: Vec<(u64, EntryId)>,
     pub(super) trimmed_below: Vec<(u64, EntryId)>,
@@ -136,6 +145,7 @@ pub(super) struct Facts {
     pub(super) silence: u64,
     pub(super) settle: u64,
     stale: u64,
+    told_within: u64,
     pub(super) first: u64,
 }
 
@@ -148,6 +158,7 @@ impl Facts {
             silence: expectations.silence(),
             settle: micros(expectations.settle),
             stale: micros(expectations.stale),
+            told_within: micros(expectations.told_within),
             first: events.first().map_or(0, |event| event.at),
             ..Self::default()
         };
@@ -164,6 +175,9 @@ impl Facts {
         }
         let own = facts.processes.values_mut().map(|process| &mut process.silences);
         own.chain([&mut facts.silences]).for_each(merge);
+        for place in 0..facts.losses.len() {
+            facts.losses[place].known = facts.known_before(facts.losses[place].from);
+        }
         facts
     }
 
@@ -228,6 +242,9 @@ impl Facts {
                 known.number = known.number.or(number);
                 known.letters.push(Letter { attempts, reason, consumer: consumer.clone() });
             }
+            What::Cured { number } => {
+                self.cured.entry(number).or_insert(at);
+            }
             What::Redriven { letter, entry, fate } => {
                 let was = self.entries.get(&letter);
                 let (number, key) = was.map_or((None, None), |was| (was.number, was.key));
@@ -241,7 +258,6 @@ impl Facts {
                     self.unconfirmed.insert(number);
                     if let Some((_, copies)) = messages.get_mut(&number).filter(|(_, before)| *before != fate) {
                         *copies = Fate::Free;
-                        self.cured.insert(number);
                     }
                 }
             }
@@ -252,10 +268,10 @@ impl Facts {
                 };
                 silences.push(Silence { from: since, until: at, cause });
             }
-            What::GroupLost { since } => self.losses.push((since, at)),
+            What::GroupLost { since } => self.losses.push(Loss { from: since, until: at, known: None }),
             What::Forgotten { entry } => self.entry(entry).forgotten = true,
             What::ReaderReady { process, after } => self.read(process, Read::Ready(after)),
-            What::ReaderGot { process, entry } => self.read(process, Read::Got(entry)),
+            What::ReaderGot { process, entry } => self.read(process, Read::Got(at, entry)),
             What::ReaderGap { process, after, before } => self.read(process, Read::Gap(after, before)),
             What::ReaderReset { process, from } => self.read(process, Read::Reset(from)),
             What::Resident { .. } => {}
@@ -300,7 +316,7 @@ impl Facts {
 
     /// Whether the group was lost in the last lease: not every process knows of it.
     fn is_group_unaware(&self, at: u64) -> bool {
-        self.losses.iter().any(|(from, until)| *from <= at && at <= until + self.lease)
+        self.losses.iter().any(|loss| loss.from <= at && at <= loss.until + self.lease)
     }
 
     /// Whether the group was lost between these times, or shortly enough before for the first not to know.
@@ -310,15 +326,32 @@ impl Facts {
 
     /// Since when it was; the latest one.
     pub(super) fn loss_between(&self, from: u64, until: u64) -> Option<u64> {
-        let touches = |(since, lost): &&(u64, u64)| *since <= until && lost + self.lease >= from;
-        self.losses.iter().filter(touches).map(|(since, _)| *since).max()
+        let touches = |loss: &&Loss| loss.from <= until && loss.until + self.lease >= from;
+        self.losses.iter().filter(touches).map(|loss| loss.from).max()
     }
 
-    /// Whether the group was seen to be done with an entry so long before it was lost that everybody knew.
+    /// Whether the group was seen to be done with an entry so long before it was lost, at `lost`, that everybody knew.
     pub(super) fn was_long_done(&self, id: EntryId, lost: u64) -> bool {
-        let seen = self.done_up_to.partition_point(|(at, _)| *at <= lost.saturating_sub(self.stale));
+        let loss = self.losses.iter().find(|loss| loss.from == lost);
+        loss.and_then(|loss| loss.known).is_some_and(|known| id <= known)
+    }
+
+    /// Up to which id every process knew the group to be done at that time: what was seen a while before; and where a
+    /// process was silent meanwhile, a while before that.
+    fn known_before(&self, lost: u64) -> Option<EntryId> {
+        let mut silences: Vec<Silence> =
+            self.processes.values().flat_map(|process| &process.silences).copied().collect();
+        silences.extend(&self.silences);
+        silences.sort_by_key(|silence| std::cmp::Reverse(silence.until));
+        let mut at = lost.saturating_sub(self.stale);
+        for silence in silences {
+            if silence.touches(at, lost) {
+                at = at.min(silence.from.saturating_sub(self.stale));
+            }
+        }
         // The last one before the time counts: the group may have been made anew further back meanwhile.
-        seen.checked_sub(1).is_some_and(|last| id <= self.done_up_to[last].1)
+        let seen = self.done_up_to.partition_point(|(seen, _)| *seen <= at);
+        seen.checked_sub(1).map(|last| self.done_up_to[last].1)
     }
 
     /// Whether an entry that was finished at `at` may have come again since: nothing says that it was acknowledged, or that
@@ -326,7 +359,8 @@ impl Facts {
     pub(super) fn may_come_again(&self, id: EntryId, process: u32, at: u64) -> bool {
         let until = at + self.settle;
         let crashed = self.ended(process).is_some_and(|(died, how)| how.is_crash() && (at..=until).contains(&died));
-        let lost = self.losses.iter().any(|(since, lost)| at <= lost + self.lease && !self.was_long_done(id, *since));
+        let lost =
+            self.losses.iter().any(|loss| at <= loss.until + self.lease && loss.known.is_none_or(|known| id > known));
         crashed || lost || self.silences(process).any(|silence| silence.touches(at, until))
     }
 
@@ -345,6 +379,26 @@ impl Facts {
         let until = at + self.settle;
         let crashed = self.ended(process).is_some_and(|(died, how)| how.is_crash() && (at..=until).contains(&died));
         crashed || self.silences(process).any(|silence| silence.touches(at, until)) || self.is_unaware(process, at)
+    }
+
+    /// What a process saw up to this time it had the time to tell of before it ended.
+    pub(super) fn had_time_until(&self, process: u32) -> u64 {
+        let Some((ended, _)) = self.ended(process) else { return u64::MAX };
+        let mut until = ended.saturating_sub(self.told_within);
+        let mut silences: Vec<_> = self.silences(process).collect();
+        silences.sort_by_key(|silence| std::cmp::Reverse(silence.until));
+        for silence in silences {
+            if silence.touches(until, ended) {
+                until = until.min(silence.from.saturating_sub(self.told_within));
+            }
+        }
+        until
+    }
+
+    /// Whether somebody saw something that a failover took back: it was confirmed by a server that was being replaced, or
+    /// had not been passed on.
+    pub(super) fn was_taken_back(&self, at: u64) -> bool {
+        self.losses.iter().any(|loss| loss.from.saturating_sub(1_000_000) <= at && at <= loss.until)
     }
 
     /// A time as people like to read it.

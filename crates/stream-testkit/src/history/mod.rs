@@ -48,9 +48,11 @@ pub struct Expectations {
     pub lease: Duration,
     /// Within what time a finished entry is acknowledged while nothing disturbs. Default: 2 s.
     pub settle: Duration,
-    /// How old what a process knows of the group's position may be. After a loss of the group, nothing comes again that
-    /// was seen to be finished that long before. Default: 10 s.
+    /// How old what a process knows of the group's position may be, while it is not silent. After a loss of the group,
+    /// nothing comes again that was seen to be finished that long before. Default: 10 s.
     pub stale: Duration,
+    /// How long a reader without a group may take to tell of what it missed. Default: 2 s.
+    pub told_within: Duration,
     /// Whether nothing may be left to do in the end. Default: yes.
     pub settled: bool,
     /// Messages are numbered from 1, and those up to this one have to be on the stream. Default: 0.
@@ -64,6 +66,7 @@ impl Default for Expectations {
             lease: Duration::from_secs(3),
             settle: Duration::from_secs(2),
             stale: Duration::from_secs(10),
+            told_within: Duration::from_secs(2),
             settled: true,
             messages: 0,
         }

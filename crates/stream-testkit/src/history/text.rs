@@ -95,6 +95,7 @@ impl fmt::Display for Event {
                 let (number, consumer) = (Maybe(*number), consumer.escape_default());
                 write!(f, "dead-lettered {entry} {number} {attempts} {} {consumer}", reason.word())
             }
+            What::Cured { number } => write!(f, "cured {number}"),
             What::Redriven { letter, entry, fate } => write!(f, "redriven {letter} {entry} {}", fate.word()),
             What::Silence { process, cause, since } => {
                 write!(f, "silence {} {} {since}", Maybe(*process), cause.word())
@@ -155,8 +156,8 @@ fn parse(line: &str) -> Option<Event> {
     let kind = head.next()?;
     let rest = head.next()?;
     let count = match kind {
-        "group-lost" | "acknowledged" | "done-up-to" | "trimmed-below" | "forgotten" | "pending" | "end" | "broken"
-        | "stopping" => 1,
+        "group-lost" | "cured" | "acknowledged" | "done-up-to" | "trimmed-below" | "forgotten" | "pending" | "end"
+        | "broken" | "stopping" => 1,
         "process-started" | "process-ended" | "lease-lost" | "reader-ready" | "reader-got" | "reader-reset"
         | "resident" => 2,
         "unconfirmed" | "redriven" | "silence" | "reader-gap" => 3,
@@ -195,6 +196,7 @@ fn parse(line: &str) -> Option<Event> {
             reason: words.word()?,
             consumer: words.text()?,
         },
+        "cured" => What::Cured { number: words.number()? },
         "redriven" => What::Redriven { letter: words.id()?, entry: words.id()?, fate: words.word()? },
         "silence" => What::Silence { process: words.maybe()?.0, cause: words.word()?, since: words.number()? },
         "group-lost" => What::GroupLost { since: words.number()? },

@@ -236,7 +236,9 @@ fn workspace_root() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
 
     use super::*;
 
@@ -248,6 +250,10 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, format!("#!/bin/sh\necho '{line}'\n")).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            // A child that another test has just forked still holds the file open for writing until it runs its own program.
+            while Command::new(&path).output().is_err_and(|error| error.kind() == io::ErrorKind::ExecutableFileBusy) {
+                std::thread::yield_now();
+            }
         }
         folder
     }

@@ -11,7 +11,8 @@ pub(super) const SOCKET: &str = "server.sock";
 pub enum AppendFsync {
     /// Before each reply: a kill -9 loses nothing that was confirmed.
     Always,
-    /// Once a second. A kill -9 of the process loses nothing either, since the system has the data; a power cut does.
+    /// Once a second. A kill -9 of the process loses little, since most of the data is the system's by then: while the file
+    /// is being forced to the disk, the server writes up to two seconds later and confirms nevertheless.
     EverySecond,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! They lie below the range from which the system takes the local ports of outgoing connections (32768 and up on Linux).
 //! In that range a client that tries to reach a killed server can be given the server's own port, connect to itself, and
-//! keep the server from coming back. The cluster bus, 10000 higher, has its room too.
+//! keep the server from coming back. The cluster bus, 10000 higher, lies below it as well, and above all of these.
 
 use std::net::TcpListener;
 use std::ops::Range;
 
-const PORTS: Range<u16> = 11_000..32_000;
+const PORTS: Range<u16> = 11_000..21_000;
 
 /// A port that nobody listens on at this moment, chosen at random so that test processes rarely meet.
 pub(super) fn free_port() -> Option<u16> {

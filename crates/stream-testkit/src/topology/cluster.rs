@@ -1,6 +1,6 @@
 //! [`RealCluster`]: masters that share the slots, with replicas if wanted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stream_redis::Value;
 
@@ -10,6 +10,8 @@ use crate::{RealServer, ServerBinary, ServerOptions, eventually};
 
 const SLOTS: usize = 16_384;
 const LIMIT: Duration = Duration::from_secs(60);
+/// A node that was not greeted within the node timeout is forgotten, and has to be met again.
+const MEET_AGAIN: Duration = Duration::from_secs(6);
 
 /// A cluster of real servers. Masters come first, then their replicas in the same order.
 #[derive(Debug)]
@@ -20,12 +22,13 @@ pub struct RealCluster {
 
 impl RealCluster {
     /// Starts `masters` nodes that share the slots evenly, each with a replica if `replicas`, and waits until all agree.
-    /// A master that does not answer for one second is failed over. `options` are for all nodes.
+    /// A master that does not answer for three seconds is failed over; sooner, and a busy machine looks like a dead node.
+    /// `options` are for all nodes.
     ///
     /// # Panics
     /// When it cannot be started, or is not ready within a minute.
     pub async fn start(binary: &ServerBinary, options: &ServerOptions, masters: usize, replicas: bool) -> Self {
-        let options = options.clone().args(["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]);
+        let options = options.clone().args(["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"]);
         // A replica that could not follow in time must still be allowed to take over: these tests kill masters.
         let options = options.args(["--cluster-replica-validity-factor", "0"]);
         let mut nodes = Vec::new();
@@ -33,6 +36,7 @@ impl RealCluster {
             nodes.push(RealServer::start(binary, &options).await.unwrap());
         }
         let this = Self { nodes };
+        let first = this.nodes[0].port().to_string();
         for (place, node) in this.nodes.iter().enumerate() {
             ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]).await;
             if place < masters {
@@ -41,12 +45,23 @@ impl RealCluster {
                 command.extend(own.map(|slot| slot.to_string()));
                 ask(node, &command).await;
             }
-            let first = this.nodes[0].port().to_string();
             ask(node, &["CLUSTER", "MEET", "127.0.0.1", &first]).await;
         }
         for node in &this.nodes {
-            this.until(node, "a node to know all others", |info| {
-                info_field(info, "cluster_known_nodes") == Some(&this.nodes.len().to_string())
+            let mut met = Instant::now();
+            eventually(LIMIT, format!("a node to know all others ({})", node.address()), || {
+                let meet = met.elapsed() > MEET_AGAIN;
+                if meet {
+                    met = Instant::now();
+                }
+                let (nodes, first) = (&this.nodes, &first);
+                async move {
+                    if meet {
+                        node.cli(&["CLUSTER", "MEET", "127.0.0.1", first]).await.ok()?;
+                    }
+                    let info = node.cli(&["CLUSTER", "INFO"]).await.ok()?;
+                    (info_field(&info, "cluster_known_nodes") == Some(&nodes.len().to_string())).then_some(())
+                }
             })
             .await;
         }

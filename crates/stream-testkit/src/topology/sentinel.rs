@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use stream_redis::Value;
 
-use super::{ask, text};
+use super::text;
 use crate::{RealServer, ServerBinary, ServerOptions, eventually};
 
 /// What the sentinels call the master.
 const MASTER: &str = "main";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
-/// A master, a replica, and three sentinels that watch them and hold the master to be down after one second.
+/// A master, a replica, and three sentinels that watch them and hold the master to be down after three seconds; sooner,
+/// and a busy machine looks like a dead master.
 #[derive(Debug)]
 pub struct SentinelSetup {
     /// The master to begin with, and its replica.
@@ -24,15 +25,15 @@ impl SentinelSetup {
     /// Starts everything and waits until the sentinels know each other and the replica. `options` are for the servers.
     ///
     /// # Panics
-    /// When it cannot be started, or is not ready within a minute.
+    /// When it cannot be started, or is not ready within two minutes.
     pub async fn start(binary: &ServerBinary, options: &ServerOptions) -> Self {
         let master = RealServer::start(binary, options).await.unwrap();
         let port = master.port().to_string();
         let replica = options.clone().args(["--replicaof", "127.0.0.1", &port]);
         let replica = RealServer::start(binary, &replica).await.unwrap();
         let config = format!(
-            "sentinel monitor {MASTER} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {MASTER} 1000\n\
-             sentinel failover-timeout {MASTER} 2000\n"
+            "sentinel monitor {MASTER} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {MASTER} 3000\n\
+             sentinel failover-timeout {MASTER} 10000\n"
         );
         let options = ServerOptions::new().config(config).arg("--sentinel");
         let mut sentinels = Vec::new();
@@ -68,7 +69,7 @@ impl SentinelSetup {
     /// Waits until all sentinels see a master that is up, a replica that follows it, and each other.
     ///
     /// # Panics
-    /// When that takes longer than a minute.
+    /// When that takes longer than two minutes.
     pub async fn until_watched(&self) {
         for sentinel in &self.sentinels {
             eventually(LIMIT, "a sentinel to know the others", || async {
@@ -89,17 +90,20 @@ impl SentinelSetup {
     /// Lets the sentinels fail over though the master lives, and waits until they agree on the other one.
     ///
     /// # Panics
-    /// When that takes longer than a minute.
+    /// When that takes longer than two minutes.
     pub async fn fail_over(&self) -> usize {
         let before = self.master().await;
-        ask(&self.sentinels[0], &["SENTINEL", "FAILOVER", MASTER]).await;
+        eventually(LIMIT, "a failover to begin", || async {
+            self.sentinels[0].cli(&["SENTINEL", "FAILOVER", MASTER]).await.ok()
+        })
+        .await;
         self.until_other_than(before).await
     }
 
     /// Waits until the sentinels name another master than `before`.
     ///
     /// # Panics
-    /// When that takes longer than a minute.
+    /// When that takes longer than two minutes.
     pub async fn until_other_than(&self, before: usize) -> usize {
         eventually(LIMIT, "another master", || async {
             let now = self.master().await;

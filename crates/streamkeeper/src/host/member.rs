@@ -148,7 +148,8 @@ struct Outcomes<'a> {
 impl Outcomes<'_> {
     fn succeeded(&mut self, turn: bool) {
         self.totals.runs += u64::from(turn);
-        if std::mem::take(&mut self.failing) {
+        // That it was somebody else's turn says nothing about what fails here.
+        if turn && std::mem::take(&mut self.failing) {
             let member = &*self.around.name;
             tracing::info!(member, "maintenance works again");
             self.around.tell(&HostEvent::MaintenanceMended { member });

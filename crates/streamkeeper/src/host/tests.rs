@@ -7,7 +7,7 @@ use stream_consumer::{Consumer, Context, DurableBuilder, RunState, Shutdown};
 use stream_core::{BackoffPolicy, EntryId, RestartPolicy};
 use stream_maint::Trimmer;
 use stream_testkit::memory::Fault;
-use stream_testkit::{MemoryServer, work_for};
+use stream_testkit::{MemoryServer, Warnings, work_for};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -62,29 +62,6 @@ fn run(host: Host) -> (Shutdown, HostHealth, JoinHandle<HostReport>) {
     (shutdown, health, tokio::spawn(async move { host.run_with(&switch).await }))
 }
 
-/// Keeps what the log has of warnings and errors.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<&'static str>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        self.0.lock().unwrap().push(event.metadata().target());
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 /// The report that started all this: a reader of a stream that does not exist, with trimming on and no pause between trims.
 #[tokio::test(start_paused = true)]
 async fn a_missing_stream_is_waited_for_in_silence_while_trimming_is_on() {
@@ -109,7 +86,7 @@ async fn a_missing_stream_is_waited_for_in_silence_while_trimming_is_on() {
     let at = tokio::time::Instant::now();
     until("the first entry", || told.seen() == ids).await;
     assert!(at.elapsed() < Duration::from_millis(20), "{:?}", at.elapsed());
-    assert_eq!((warnings.0.lock().unwrap().len(), told.events.lock().unwrap().len()), (0, 0));
+    assert_eq!((warnings.lines().len(), told.events.lock().unwrap().len()), (0, 0));
     assert_eq!((health.get()[0].1.reconnects, health.get()[0].1.state), (0, RunState::Running));
     shutdown.stop();
     task.await.unwrap().into_result().unwrap();
@@ -290,6 +267,30 @@ async fn maintenance_that_fails_disturbs_nobody_and_is_told_once() {
     assert_eq!((drained.stats.reconnects, drained.stats.acknowledged), (0, 200));
     let MemberEnd::Maintenance(totals) = report.member("trim").unwrap().end else { panic!("{report:?}") };
     assert!(totals.failures > 50, "{totals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_it_was_another_hosts_turn_mends_no_maintenance() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 2);
+    server.command(["XGROUP", "CREATE", "s", "g", "$"]).unwrap();
+    server.deny("XTRIM");
+    let rival = server.clone();
+    let told = Told::default();
+    let trimmer = Trimmer::builder(&server.client()).stream("s").trim_every(SECOND).build().unwrap();
+    let host = Host::builder().trim("trim", trimmer).observer(told.observer()).build().unwrap();
+    let (shutdown, _, task) = run(host);
+    work_for(SECOND / 2).await;
+    for _ in 0..10 {
+        // It has the next turn, and this host the one after.
+        rival.command(["SET", "{s}:streamkeeper:trim", "1", "PX", "1400"]).unwrap();
+        work_for(SECOND * 2).await;
+    }
+    assert_eq!((told.count("MaintenanceFailed"), told.count("MaintenanceMended")), (1, 0), "{:?}", told.events);
+    shutdown.stop();
+    let report = task.await.unwrap().into_result().unwrap();
+    let MemberEnd::Maintenance(totals) = report.member("trim").unwrap().end else { panic!("{report:?}") };
+    assert_eq!((totals.failures, totals.runs), (11, 0));
 }
 
 #[tokio::test(start_paused = true)]

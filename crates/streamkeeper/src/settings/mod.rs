@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 
 use stream_consumer::{DurableBuilder, EphemeralBuilder};
+use stream_core::Partitions;
 use stream_maint::{DeadLetters, TrimmerBuilder};
 use stream_redis::{Client, ConnectOptions, Error, PrefectPublisherBuilder, PublisherBuilder};
 
@@ -38,7 +39,7 @@ pub fn table() -> String {
 ///
 /// ```
 /// use std::time::Duration;
-/// use streamkeeper::settings::Settings;
+/// use streamkeeper::{Partitions, settings::Settings};
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// // As `Settings::from_env("ORDERS_")` with these two in the environment.
 /// let settings = Settings::from_vars("ORDERS_", [("ORDERS_URL", "redis://db/1"), ("ORDERS_CONSUMER_BLOCK", "250ms")])?;
@@ -47,6 +48,10 @@ pub fn table() -> String {
 /// let tail = settings.ephemeral(&client, "orders").build()?;
 /// let trimmer = settings.trimmer(&client, "orders").build()?;
 /// let publisher = settings.publisher(&client, "orders").build()?;
+///
+/// let events = Partitions::new("events", 16)?; // one logical stream over several
+/// let actions = settings.durable_partitions(&client, &events, "actions").build()?;
+/// let events = settings.publisher_partitions(&client, &events).build_partitioned()?;
 ///
 /// let error = Settings::from_vars("ORDERS_", [("ORDERS_CONSUMER_BLOK", "5")]).unwrap_err();
 /// assert_eq!(error.to_string(), "ORDERS_CONSUMER_BLOK: there is no such setting: did you mean ORDERS_CONSUMER_BLOCK?");
@@ -151,17 +156,38 @@ impl Settings {
 
     /// A durable consumer with these settings, to be changed further and built.
     pub fn durable(&self, client: &Client, stream: impl AsRef<[u8]>, group: impl AsRef<[u8]>) -> DurableBuilder {
-        self.values.durable(client, stream.as_ref(), group.as_ref())
+        self.values.durable(client, group.as_ref()).stream(stream)
+    }
+
+    /// A durable consumer of all partitions with these settings.
+    pub fn durable_partitions(
+        &self,
+        client: &Client,
+        partitions: &Partitions,
+        group: impl AsRef<[u8]>,
+    ) -> DurableBuilder {
+        self.values.durable(client, group.as_ref()).partitions(partitions)
     }
 
     /// An ephemeral consumer with these settings: it follows the live tail, one entry at a time, unless it is told otherwise.
     pub fn ephemeral(&self, client: &Client, stream: impl AsRef<[u8]>) -> EphemeralBuilder {
-        self.values.ephemeral(client, stream.as_ref())
+        self.values.ephemeral(client).stream(stream)
+    }
+
+    /// An ephemeral consumer of all partitions with these settings.
+    pub fn ephemeral_partitions(&self, client: &Client, partitions: &Partitions) -> EphemeralBuilder {
+        self.values.ephemeral(client).partitions(partitions)
     }
 
     /// A publisher with these settings.
     pub fn publisher(&self, client: &Client, stream: impl AsRef<[u8]>) -> PublisherBuilder {
-        self.values.publisher(client, stream.as_ref())
+        self.values.publisher(client).stream(stream)
+    }
+
+    /// A publisher for partitions with these settings, to be started with
+    /// [`build_partitioned`](PublisherBuilder::build_partitioned). Batch and buffer are those of each partition.
+    pub fn publisher_partitions(&self, client: &Client, partitions: &Partitions) -> PublisherBuilder {
+        self.values.publisher(client).partitions(partitions)
     }
 
     /// A trimmer with these settings.

@@ -129,12 +129,13 @@ impl Values {
             }
             Part::Publisher => {
                 let client = nowhere().map_err(|error| chain(&error))?;
-                self.publisher(&client, "stream".as_bytes()).check().map_err(|error| chain(&error))
+                self.publisher(&client).stream("stream").check().map_err(|error| chain(&error))
             }
             Part::Consumer => {
                 let client = nowhere().map_err(|error| chain(&error))?;
-                let durable = self.consumer(&client, b"stream", b"group").build().map(drop);
-                durable.and(self.ephemeral(&client, b"stream").build().map(drop)).map_err(|error| chain(&error))
+                let durable = self.consumer(&client, b"group").stream("stream").build().map(drop);
+                let ephemeral = self.ephemeral(&client).stream("stream").build().map(drop);
+                durable.and(ephemeral).map_err(|error| chain(&error))
             }
             Part::DeadLetters => {
                 let client = nowhere().map_err(|error| chain(&error))?;
@@ -204,9 +205,8 @@ impl Values {
         if self.tls { encrypted(builder) } else { Ok(builder) }
     }
 
-    pub(super) fn publisher(&self, client: &Client, stream: &[u8]) -> PublisherBuilder {
+    pub(super) fn publisher(&self, client: &Client) -> PublisherBuilder {
         Publisher::builder(client)
-            .stream(stream)
             .batch(self.batch)
             .linger(self.publish_every)
             .buffer(self.buffer)
@@ -231,18 +231,17 @@ impl Values {
         builder
     }
 
-    pub(super) fn durable(&self, client: &Client, stream: &[u8], group: &[u8]) -> DurableBuilder {
-        self.with_dead_letters(self.consumer(client, stream, group))
+    pub(super) fn durable(&self, client: &Client, group: &[u8]) -> DurableBuilder {
+        self.with_dead_letters(self.consumer(client, group))
     }
 
-    fn consumer(&self, client: &Client, stream: &[u8], group: &[u8]) -> DurableBuilder {
+    fn consumer(&self, client: &Client, group: &[u8]) -> DurableBuilder {
         let retry = if self.retry_delay.is_zero() {
             RetryPolicy::immediate()
         } else {
             RetryPolicy::exponential(self.retry_delay..=self.retry_delay_max)
         };
         let mut builder = Consumer::durable(client)
-            .stream(stream)
             .group(group)
             .start(self.start)
             .block(self.block)
@@ -273,9 +272,8 @@ impl Values {
         builder
     }
 
-    pub(super) fn ephemeral(&self, client: &Client, stream: &[u8]) -> EphemeralBuilder {
+    pub(super) fn ephemeral(&self, client: &Client) -> EphemeralBuilder {
         let builder = Consumer::ephemeral(client)
-            .stream(stream)
             .block(self.block)
             .prefetch(self.prefetch)
             .prefetch_bytes(self.prefetch_bytes)

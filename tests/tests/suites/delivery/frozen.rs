@@ -12,11 +12,11 @@ async fn frozen(server: &RealServer, ears: &str) {
     let context = format!("{}, {ears}", server.name());
     let key = server.fresh_key("frozen");
     let folder = tempfile::tempdir().unwrap();
-    let journal = folder.path().join("journal");
+    let (journal, finish) = (folder.path().join("journal"), folder.path().join("finish"));
     let ids = server.publish(&key, 1).await;
     // Deaf, it is at the end of its work when it is resumed, and acknowledges before it is told anything.
-    let work = if ears == "deaf" { "1000" } else { "600000" };
-    let args = [&server.url(), &key, "g", "first", journal.to_str().unwrap(), "1000", ears, work];
+    let work = if ears == "deaf" { finish.to_str().unwrap() } else { "600000" };
+    let args = [&server.url(), &key, "g", "first", journal.to_str().unwrap(), "3000", ears, work];
     let first = Worker::start(env!("CARGO_BIN_EXE_test-worker"), &args);
     first.wrote("start ").await;
     first.freeze();
@@ -27,7 +27,7 @@ async fn frozen(server: &RealServer, ears: &str) {
             .stream(&key)
             .group("g")
             .consumer("second")
-            .lease(Duration::from_secs(1))
+            .lease(Duration::from_secs(3))
             .block(Duration::from_secs(1)),
         {
             let (runs, gate) = (runs.clone(), Arc::clone(&gate));
@@ -44,6 +44,7 @@ async fn frozen(server: &RealServer, ears: &str) {
     server.until("the second to run it", || async { runs.starts() == 1 }).await;
     assert_eq!(runs.attempts_of(ids[0]), [2], "{context}");
 
+    std::fs::write(&finish, "").unwrap();
     first.resume();
     first.wrote("done ").await;
     first.wrote("LeaseLost").await;

@@ -54,6 +54,31 @@ async fn b37_what_is_published_right_after_ready_is_received() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_entries_of_a_backlog_are_read_while_a_handler_runs() {
+    let server = MemoryServer::new();
+    let published = publish(&server, "s", 100);
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let seen = Seen::default();
+    let (opens, noted) = (Arc::clone(&gate), seen.clone());
+    let builder = ephemeral(&server.client(), "s").start(StartFrom::Beginning).prefetch(19);
+    let running = run(builder, move |cx: Context| {
+        noted.note(&cx);
+        let gate = Arc::clone(&opens);
+        async move { drop(gate.acquire_owned().await) }
+    });
+    until("two reads of half the room", || running.stats.get().received == 20).await;
+    let stats = running.stats.get();
+    assert_eq!((stats.reads, stats.started, server.count("XREAD")), (2, 1, 2));
+    work_for(Duration::from_mins(1)).await;
+    assert_eq!(running.stats.get().received, 20, "there is no room for more");
+    gate.add_permits(tokio::sync::Semaphore::MAX_PERMITS);
+    until("all", || seen.len() == 100).await;
+    assert_eq!(seen.ids(), published);
+    assert!(running.is_calm(), "{:?}", running.events.all());
+    assert_eq!(running.stop().await.positions[0].1, published[99]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn b37_two_streams_alternately_with_short_blocks_miss_nothing() {
     let server = MemoryServer::new();
     let seen = Seen::default();

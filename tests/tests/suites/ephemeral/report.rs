@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stream_testkit::{ServerOptions, work_for};
+use stream_testkit::{ServerOptions, Warnings, work_for};
 use streamkeeper::host::{Host, HostEvent, MemberEnd};
 use streamkeeper::maint::Trimmer;
 use streamkeeper::{Client, Event, RunState, Shutdown, StreamKey};
@@ -18,10 +18,14 @@ fn silence() -> u64 {
     std::env::var("STREAMKEEPER_SILENCE").ok().map_or(10, |text| text.parse().expect("STREAMKEEPER_SILENCE is seconds"))
 }
 
-/// An ephemeral consumer on a stream that does not exist, with trimming on and no pause between trims.
-#[tokio::test(flavor = "multi_thread")]
+/// An ephemeral consumer on a stream that does not exist, with trimming on and no pause between trims. All of it on one
+/// thread, so that whatever is logged is seen.
+#[tokio::test]
 async fn a_missing_stream_is_waited_for_in_silence_while_trimming_is_on() {
+    let warnings = Warnings::default();
+    let _log = tracing::subscriber::set_default(warnings.clone());
     tokio::join!(with("resp2"), with("resp3"));
+    assert_eq!(warnings.lines(), [] as [String; 0]);
 }
 
 async fn with(protocol: &'static str) {
@@ -46,8 +50,8 @@ async fn with(protocol: &'static str) {
         server.until("ready", || std::future::ready(events.count("Ready") == 1)).await;
         server.until("a trim", || async { server.calls().await.contains_key("time") }).await;
 
-        let before = server.calls().await;
         let began = tokio::time::Instant::now();
+        let before = server.calls().await;
         work_for(Duration::from_secs(silence())).await;
         let after = server.calls().await;
         let count = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);

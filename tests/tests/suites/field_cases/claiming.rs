@@ -1,11 +1,13 @@
 //! Owners that died, and what became of their entries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stream_testkit::proxy::{Moment, Proxy};
 use stream_testkit::{eventually, work_for};
 use streamkeeper::{Client, Consumer, Context};
 use streamkeeper_tests::{Ask, Journal, on_each, start};
+use tokio::sync::Semaphore;
 
 use super::{builder, left_behind, settled, taking};
 
@@ -61,7 +63,7 @@ async fn b15_the_tail_of_a_long_pending_list_is_found_behind_a_fresh_head() {
         let ids = server.publish(&key, 1_300).await;
         left_behind(&server, &key, "alive", 1_200).await;
         left_behind(&server, &key, "dead", 100).await;
-        let lease = Duration::from_secs(1);
+        let lease = Duration::from_secs(4);
         let journal = Journal::default();
         let mut renew: Vec<String> = format!("XCLAIM {key} g alive 0").split(' ').map(str::to_owned).collect();
         renew.extend(ids[..1_200].iter().map(ToString::to_string));
@@ -71,7 +73,7 @@ async fn b15_the_tail_of_a_long_pending_list_is_found_behind_a_fresh_head() {
             &journal,
             Duration::ZERO,
         );
-        eventually(Duration::from_secs(20), format!("the tail to be handled on {name}"), || async {
+        eventually(Duration::from_secs(40), format!("the tail to be handled on {name}"), || async {
             server.cli(&renew).await.unwrap();
             (journal.finished() >= 100).then_some(())
         })
@@ -86,22 +88,22 @@ async fn b15_the_tail_of_a_long_pending_list_is_found_behind_a_fresh_head() {
 async fn b16_entries_that_wait_in_a_queue_are_not_run_by_another_meanwhile() {
     on_each(|server| async move {
         let (key, name) = (server.fresh_key("b16"), server.name().to_owned());
-        server.publish(&key, 40).await;
+        server.publish(&key, 20).await;
         let journal = Journal::default();
-        // Eight are fetched and two run; the last of them wait for three leases.
+        // Eight are fetched and two run; the last of them wait for more than two leases.
         let run = || {
             let two_lanes = builder(&server, &key)
-                .lease(LEASE)
+                .lease(Duration::from_secs(2))
                 .claim_every(Duration::from_millis(50))
                 .concurrency(8)
                 .prefetch(0)
                 .order_by_entry(|entry| Some(entry.get("data").map(|data| data.last().map(|digit| digit % 2))));
-            taking(two_lanes, &journal, Duration::from_millis(450))
+            taking(two_lanes, &journal, Duration::from_millis(1_500))
         };
         let (one, two) = (run(), run());
-        settled(&server, &key, &journal, 40).await;
+        settled(&server, &key, &journal, 20).await;
         let (one, two) = (one.stop().await, two.stop().await);
-        assert_eq!((journal.starts(), journal.overlaps()), (40, Vec::new()), "{name}");
+        assert_eq!((journal.starts(), journal.overlaps()), (20, Vec::new()), "{name}");
         assert_eq!(one.stats.taken_over + two.stats.taken_over, 0, "{name}");
     })
     .await;
@@ -116,7 +118,7 @@ async fn b20_twenty_consumers_that_claim_at_once_start_each_entry_once() {
         left_behind(&server, &key, "dead", 100).await;
         let journal = Journal::default();
         let run = |_| {
-            let hasty = builder(&server, &key).lease(Duration::from_secs(2)).claim_every(Duration::from_millis(100));
+            let hasty = builder(&server, &key).lease(Duration::from_secs(5)).claim_every(Duration::from_millis(100));
             taking(hasty.concurrency(4), &journal, Duration::from_millis(20))
         };
         let consumers: Vec<_> = (0..20).map(run).collect();
@@ -158,26 +160,26 @@ async fn b20_a_claim_whose_answer_is_lost_holds_up_nobody_for_longer_than_the_le
 #[tokio::test(flavor = "multi_thread")]
 async fn b27_pending_entries_without_a_body_are_cleaned_up_and_told() {
     on_each(|server| async move {
-        let (key, name) = (server.fresh_key("b27"), server.name().to_owned());
-        server.ask(&format!("XGROUP CREATE {key} g 0 MKSTREAM")).await;
-        let ids = server.publish(&key, 3).await;
-        left_behind(&server, &key, "dead", 3).await;
-        server.ask(&format!("XTRIM {key} MINID {}", ids[2])).await;
-        let journal = Journal::default();
-        let running = taking(builder(&server, &key).lease(LEASE), &journal, Duration::ZERO);
-        settled(&server, &key, &journal, 1).await;
-        server.until("both to be told", || async { running.stats.get().deleted_while_pending == 2 }).await;
-        for id in &ids[..2] {
+        // By the claim of another, and on the way in which a consumer takes up what it held itself.
+        for consumer in ["another", "dead"] {
+            let (key, name) = (server.fresh_key("b27"), format!("{} as {consumer}", server.name()));
+            server.ask(&format!("XGROUP CREATE {key} g 0 MKSTREAM")).await;
+            let ids = server.publish(&key, 3).await;
+            left_behind(&server, &key, "dead", 3).await;
+            server.ask(&format!("XTRIM {key} MINID {}", ids[2])).await;
+            let journal = Journal::default();
+            let running = taking(builder(&server, &key).consumer(consumer).lease(LEASE), &journal, Duration::ZERO);
+            settled(&server, &key, &journal, 1).await;
+            server.until("both to be told", || async { running.stats.get().deleted_while_pending == 2 }).await;
             let told = running.events.named("DeletedWhilePending");
-            assert_eq!(
-                told.iter().filter(|told| told.text.contains(&format!("{id:?}"))).count(),
-                1,
-                "{name}: {told:?}"
-            );
+            for id in &ids[..2] {
+                let times = told.iter().filter(|told| told.text.contains(&format!("{id:?}"))).count();
+                assert_eq!(times, 1, "{name}: {told:?}");
+            }
+            running.stop().await;
+            assert_eq!(journal.attempts_of(ids[2]), [2], "{name}");
+            assert_eq!(journal.starts(), 1, "{name}");
         }
-        running.stop().await;
-        assert_eq!(journal.attempts_of(ids[2]), [2], "{name}");
-        assert_eq!(journal.starts(), 1, "{name}");
     })
     .await;
 }
@@ -189,7 +191,8 @@ async fn b27_an_entry_deleted_while_it_waits_for_its_retry_is_told_and_forgotten
         let ids = server.publish(&key, 2).await;
         let journal = Journal::default();
         let seen = journal.clone();
-        let retry = streamkeeper::RetryPolicy::fixed(Duration::from_millis(500));
+        // Long enough for the deletion to come first.
+        let retry = streamkeeper::RetryPolicy::fixed(Duration::from_secs(4));
         let running = start(builder(&server, &key).retry(retry), move |cx: Context| {
             seen.begin(&cx).end();
             let first = cx.attempt() == 1;
@@ -210,10 +213,18 @@ async fn b29_an_acknowledgement_that_finds_nothing_is_a_counter_and_not_an_error
     on_each(|server| async move {
         let (key, name) = (server.fresh_key("b29"), server.name().to_owned());
         let ids = server.publish(&key, 3).await;
-        let journal = Journal::default();
-        let running = taking(builder(&server, &key), &journal, Duration::from_millis(300));
+        let (journal, gate) = (Journal::default(), Arc::new(Semaphore::new(0)));
+        let (seen, passed) = (journal.clone(), Arc::clone(&gate));
+        let running = start(builder(&server, &key), move |cx: Context| {
+            let (run, gate) = (seen.begin(&cx), Arc::clone(&passed));
+            async move {
+                gate.acquire().await.unwrap().forget();
+                run.end();
+            }
+        });
         server.until("all to run", || async { journal.starts() == 3 }).await;
         server.ask(&format!("XACK {key} g {}", ids[0])).await;
+        gate.add_permits(3);
         server
             .until("all to be settled", || async {
                 let stats = running.stats.get();
@@ -228,6 +239,7 @@ async fn b29_an_acknowledgement_that_finds_nothing_is_a_counter_and_not_an_error
         // Within the same millisecond the new stream could give the same ids once more.
         work_for(Duration::from_millis(3)).await;
         server.publish(&key, 3).await;
+        gate.add_permits(6);
         server
             .until("all to be handled", || async { journal.ends() == 9 && server.pending(&key, "g").await == 0 })
             .await;

@@ -169,11 +169,11 @@ async fn b47_a_port_that_accepts_and_closes_is_backed_off_from() {
     server.until("it to be ready", || async { running.events.count("Ready") == 1 }).await;
     proxy.set(Mode::Refuse);
     proxy.cut();
-    let before = proxy.accepted();
+    let (before, began) = (proxy.accepted(), std::time::Instant::now());
     work_for(Duration::from_secs(3)).await;
     // Pauses of 100 ms on average, for two connections.
-    let asked = proxy.accepted() - before;
-    assert!((5..=90).contains(&asked), "{asked} connections in three seconds");
+    let (asked, took) = (proxy.accepted() - before, began.elapsed());
+    assert!((2..=30 * took.as_secs()).contains(&asked), "{asked} connections in {took:?}");
     proxy.set(Mode::Forward);
     server.publish("orders", 5).await;
     settled(&server, "orders", &journal, 5).await;
@@ -215,6 +215,8 @@ async fn b48_a_server_that_loads_its_data_is_waited_for() {
             .stream("orders")
             .group("g")
             .block(Duration::from_secs(1))
+            // What was acknowledged before a kill and was not yet in the file is taken over within it.
+            .lease(Duration::from_secs(3))
             .backoff(Duration::from_millis(5), Duration::from_millis(50));
         let journal = Journal::default();
         let running = taking(builder, &journal, Duration::ZERO);

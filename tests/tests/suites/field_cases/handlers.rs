@@ -57,7 +57,7 @@ async fn b21_a_message_that_kills_its_process_is_buried_and_those_behind_it_are_
         let run = || {
             let (journal, killed) = (journal.clone(), killed.clone());
             // One after the other: the killer stands in front of those behind it.
-            let builder = builder(&server, &key).lease(Duration::from_millis(800)).concurrency(1).prefetch(20);
+            let builder = builder(&server, &key).lease(Duration::from_secs(2)).concurrency(1).prefetch(20);
             start(builder.retry(RetryPolicy::immediate().max_attempts(3)), move |data: Data, cx: Context| {
                 let run = journal.begin(&cx);
                 let killed = killed.clone();
@@ -158,13 +158,11 @@ async fn b17_a_handler_that_blocks_its_thread_for_several_leases_runs_once() {
         let journal = Journal::default();
         let run = || {
             let seen = journal.clone();
-            start(builder(&server, &key).lease(Duration::from_millis(900)), move |cx: Context| {
+            start(builder(&server, &key).lease(Duration::from_secs(2)), move |cx: Context| {
                 let run = seen.begin(&cx);
                 async move {
                     // Computes without a pause, off the threads of the runtime that answer for everything else.
-                    tokio::task::spawn_blocking(|| std::thread::park_timeout(Duration::from_millis(2_700)))
-                        .await
-                        .unwrap();
+                    tokio::task::spawn_blocking(|| std::thread::park_timeout(Duration::from_secs(6))).await.unwrap();
                     run.end();
                 }
             })

@@ -5,6 +5,8 @@ mod claiming;
 mod connections;
 mod data;
 mod dead_letters;
+mod gaps;
+mod half_open;
 mod handlers;
 mod oddities;
 mod payloads;
@@ -18,9 +20,14 @@ use stream_testkit::{RealServer, work_for};
 use streamkeeper::{Consumer, Context, DurableBuilder};
 use streamkeeper_tests::{Ask, Journal, Running, start};
 
-/// A consumer of `key` in the group `g` with a client of its own.
+/// A consumer of `key` in the group `g` with a client of its own. Its pauses are short, since a renewal that is not answered
+/// in time costs the connection, and the lease runs on meanwhile.
 fn builder(server: &RealServer, key: &str) -> DurableBuilder {
-    Consumer::durable(&server.client()).stream(key).group("g").block(Duration::from_secs(1))
+    Consumer::durable(&server.client())
+        .stream(key)
+        .group("g")
+        .block(Duration::from_secs(1))
+        .backoff(Duration::from_millis(20), Duration::from_millis(200))
 }
 
 /// Starts a consumer whose handler takes `time`.

@@ -1,12 +1,13 @@
-//! Maintenance that fails beside a consumer: the consumer notices nothing, and the failure is told once.
+//! Maintenance that fails beside a consumer: the consumer notices nothing, and each kind of failure is logged once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stream_testkit::{RealServer, ServerOptions, eventually};
+use stream_testkit::{RealServer, ServerOptions, Warnings, eventually};
 use streamkeeper::maint::{ConsumerCleaner, ConsumerPolicy, GroupCleaner, GroupPolicy, NamePattern, Trimmer};
 use streamkeeper::{Client, Consumer, Context, ErrorKind};
 use streamkeeper_tests::{Ask, Journal, on_each_own, start};
+use tracing::instrument::WithSubscriber;
 
 type Results = Arc<Mutex<Vec<Option<ErrorKind>>>>;
 
@@ -41,30 +42,38 @@ async fn undisturbed(server: RealServer) {
     let told = Results::default();
     let sink = told.clone();
     let mut trimmer = Trimmer::builder(&client).stream("s").trim_every(every).build().unwrap();
-    let trimming = tokio::spawn(async move {
+    let log = Warnings::default();
+    let trimming = async move {
         let note = |kind| sink.lock().unwrap().push(kind);
         trimmer
             .run_every(std::future::pending::<()>(), |result| {
                 note(result.as_ref().err().map(stream_redis::Error::kind))
             })
             .await
-    });
+    };
+    let trimming = tokio::spawn(trimming.with_subscriber(log.clone()));
     let policy = GroupPolicy::new(NamePattern::new("*").unwrap(), Duration::from_mins(1)).unwrap();
     let mut groups = GroupCleaner::new(&client, "s", policy).unwrap().every(every);
     let mut consumers = ConsumerCleaner::new(&client, "s", "g", ConsumerPolicy::default()).unwrap().every(every);
-    let cleaning = tokio::spawn(async move {
+    let cleaning = async move {
         let (never, as_well) = (std::future::pending::<()>(), std::future::pending::<()>());
         tokio::join!(groups.run_every(never, |_| {}), consumers.run_every(as_well, |_| {}))
-    });
+    };
+    let cleaning = tokio::spawn(cleaning.with_subscriber(log.clone()));
+
+    let refused = |count: usize| {
+        move |told: &[Option<ErrorKind>]| {
+            told.iter().filter(|one| **one == Some(ErrorKind::NoPermission)).count() >= count
+        }
+    };
+    let trims = || log.lines().iter().filter(|line| line.starts_with("trimming failed")).count();
 
     work("before").await;
-    results(&told, "two refusals", |told| {
-        told.iter().filter(|one| **one == Some(ErrorKind::NoPermission)).count() >= 2
-    })
-    .await;
+    results(&told, "three refusals", refused(3)).await;
     work("while everything is refused").await;
     server.ask("ACL SETUSER keeper +xinfo").await;
     work("while trimming alone is refused").await;
+    assert_eq!((trims(), log.count("NOPERM")), (1, 3), "{name}: once for each task: {:#?}", log.lines());
     server.ask("ACL SETUSER keeper +xtrim").await;
     results(&told, "trimming to heal by itself", |told| told.last() == Some(&None)).await;
 
@@ -76,6 +85,7 @@ async fn undisturbed(server: RealServer) {
     results(&told, "runs on a full server", |told| told.len() >= count + 3).await;
     server.ask("CONFIG SET maxmemory 0").await;
     assert!(told.lock().unwrap()[count..].iter().all(Option::is_none), "{name}: {:?}", told.lock().unwrap());
+    assert_eq!(log.lines().len(), 3, "{name}: nothing is told of that: {:#?}", log.lines());
 
     let count = told.lock().unwrap().len();
     // The connections of maintenance alone.
@@ -87,6 +97,16 @@ async fn undisturbed(server: RealServer) {
     }
     results(&told, "trimming on a new connection", |told| told.len() >= count + 3 && told.last() == Some(&None)).await;
     server.until("what was finished to be trimmed", || async { server.len("s").await == 1 }).await;
+    let broke = told.lock().unwrap()[count..].iter().flatten().count();
+    assert_eq!((broke, trims()), (1, 2), "{name}: one round, and one line: {:#?}", log.lines());
+
+    // The same trouble once more is news.
+    server.ask("ACL SETUSER keeper -xtrim").await;
+    let count = told.lock().unwrap().iter().filter(|one| **one == Some(ErrorKind::NoPermission)).count();
+    server.publish("s", 20).await;
+    published += 20;
+    results(&told, "three more refusals", refused(count + 3)).await;
+    assert_eq!(trims(), 3, "{name}: {:#?}", log.lines());
     trimming.abort();
     cleaning.abort();
     server.publish("s", 20).await;

@@ -26,10 +26,12 @@ async fn publishing_and_consuming_a_single_message() {
             noted.add(message);
             async { Outcome::stop() }
         });
-        assert_eq!(report.await.stats.acknowledged, 1);
+        let report = report.await;
+        assert_eq!(report.stats.acknowledged, 1);
         let expected: BTreeMap<_, _> = attributes.map(|(name, value)| (name.to_owned(), value)).into();
         assert_eq!((seen.texts(), &seen.all()[0].attributes), (vec!["hello, world".to_owned()], &expected));
-        assert_eq!((server.pending(&topic, "g").await, server.consumers(&topic, "g").await), (0, 0));
+        assert_eq!(server.pending(&topic, "g").await, 0);
+        assert!(server.consumers(&topic, "g").await <= usize::from(!report.consumer_removed));
     })
     .await;
 }

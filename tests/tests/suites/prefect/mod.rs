@@ -38,13 +38,15 @@ impl Seen {
     }
 }
 
-/// A consumer as Prefect's defaults make one: the first and three more attempts, one message at a time.
+/// A consumer as Prefect's defaults make one: the first and three more attempts, one message at a time. Its pauses are
+/// short, since a renewal that is not answered in time costs the connection, and the lease runs on meanwhile.
 fn builder(server: &RealServer, topic: &str) -> DurableBuilder {
     Consumer::durable(&server.client())
         .stream(topic)
         .group("g")
         .concurrency(1)
         .block(Duration::from_secs(1))
+        .backoff(Duration::from_millis(20), Duration::from_millis(200))
         .retry(RetryPolicy::immediate().max_attempts(4))
 }
 

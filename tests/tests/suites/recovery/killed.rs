@@ -53,7 +53,7 @@ async fn survives(mut server: RealServer, kills: usize) {
     let publisher = tokio::spawn(publish(server.address(), Arc::clone(&stop)));
     for round in 0..kills {
         let before = consumers.each_ref().map(|consumer| consumer.stats.get().acknowledged);
-        eventually(Duration::from_secs(30), format!("both to work on {name} after {round} kills"), || {
+        eventually(Duration::from_secs(90), format!("both to work on {name} after {round} kills"), || {
             let now = consumers.each_ref().map(|consumer| consumer.stats.get().acknowledged);
             std::future::ready((now[0] > before[0] + 20 && now[1] > before[1] + 20).then_some(()))
         })
@@ -64,7 +64,7 @@ async fn survives(mut server: RealServer, kills: usize) {
     }
     stop.store(true, Ordering::Relaxed);
     let confirmed = publisher.await.unwrap();
-    eventually(Duration::from_secs(30), format!("everything to be handled on {name}"), || async {
+    eventually(Duration::from_secs(90), format!("everything to be handled on {name}"), || async {
         let stream = server.len("orders").await as usize;
         (journal.finished() >= stream && server.pending("orders", "g").await == 0).then_some(())
     })

@@ -1,12 +1,15 @@
 //! The stream or the group vanishes under a blocked consumer: a state and not a failure, on every server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stream_testkit::{RealServer, ServerOptions, eventually, work_for};
 use streamkeeper::{Client, Consumer, Context, RunError};
 use streamkeeper_tests::{Ask, Journal, Running, on_each_own, start};
 
 const BLOCK: Duration = Duration::from_secs(1);
+/// The BLOCK period, after which 6.2 notices, and room for a busy machine. What is noticed only by the steward, every ten
+/// seconds by default, comes too late.
+const NOTICED: Duration = Duration::from_secs(6);
 
 /// A consumer of `orders` that has handled five entries and waits for more.
 async fn blocked(server: &RealServer) -> (Running, Journal) {
@@ -42,7 +45,7 @@ async fn commands(server: &RealServer) -> u64 {
     calls.iter().filter(|(name, _)| !ours.contains(&name.as_str())).map(|(_, calls)| calls).sum()
 }
 
-/// After `event`, at once and after a while, what is published next is consumed within one BLOCK period and a second.
+/// After `event`, at once and after a while, what is published next is consumed within [`NOTICED`].
 async fn comes_back(event: &'static str) {
     on_each_own(ServerOptions::new(), |server| async move {
         let name = server.name().to_owned();
@@ -50,6 +53,7 @@ async fn comes_back(event: &'static str) {
         let mut known = journal.attempts().len();
         for quiet in [Duration::ZERO, Duration::from_secs(3)] {
             server.until("the read to wait", || async { is_blocked(&server).await }).await;
+            let began = Instant::now();
             server.ask("CONFIG RESETSTAT").await;
             server.ask(event).await;
             // What is added in the last millisecond before a stream expires is gone with it.
@@ -57,10 +61,12 @@ async fn comes_back(event: &'static str) {
             work_for(quiet).await;
             if !quiet.is_zero() {
                 let commands = commands(&server).await;
-                assert!(commands < 15, "{name}: {commands} commands in three seconds: {:?}", server.calls().await);
+                // About four a second; more in a while of a busy machine's.
+                let (most, took) = (20 + began.elapsed().as_secs(), began.elapsed());
+                assert!(commands < most, "{name}: {commands} commands in {took:?}: {:?}", server.calls().await);
             }
             server.publish("orders", 5).await;
-            eventually(BLOCK + Duration::from_secs(1), format!("what is published next on {name}"), || {
+            eventually(NOTICED, format!("what is published next on {name}"), || {
                 std::future::ready((journal.attempts().len() >= known + 5).then_some(()))
             })
             .await;
@@ -103,7 +109,7 @@ async fn b35_another_type_in_place_of_the_stream_ends_the_run_with_a_clear_error
         let (consumer, _) = blocked(&server).await;
         server.ask("CONFIG RESETSTAT").await;
         server.ask("SET orders text").await;
-        eventually(BLOCK + Duration::from_secs(1), format!("the run to end on {name}"), || {
+        eventually(NOTICED, format!("the run to end on {name}"), || {
             std::future::ready(consumer.is_over().then_some(()))
         })
         .await;
@@ -125,7 +131,7 @@ fn check_wrong_type(name: &str, error: &RunError) {
 async fn b40_an_idle_consumer_keeps_its_one_reading_connection_and_asks_seldom() {
     let server = RealServer::start(&stream_testkit::matrix::one(), &ServerOptions::new()).await.unwrap();
     // A response timeout below BLOCK must not end a read that waits.
-    let client = Client::open(&format!("{}?response_timeout=500ms", server.url())).unwrap();
+    let client = Client::open(&format!("{}?response_timeout=2s", server.url())).unwrap();
     let builder = Consumer::durable(&client).stream("orders").group("g").block(Duration::from_secs(5));
     let consumer = start(builder, |_: Context| async {});
     server.until("the read to wait", || async { is_blocked(&server).await }).await;

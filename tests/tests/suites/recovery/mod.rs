@@ -3,4 +3,5 @@
 mod exact;
 mod killed;
 mod missing;
+mod refused;
 mod rotated;

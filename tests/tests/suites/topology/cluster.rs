@@ -1,12 +1,15 @@
 //! Clusters whose slots move and whose masters die.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use stream_testkit::{RealCluster, ServerBinary, eventually};
 use streamkeeper::{Client, Context, DurableBuilder, Outcome, Publisher};
 use streamkeeper_tests::{Journal, start};
+use tokio::time::Instant;
 
-use super::{LIMIT, durable, handled, noting, plain, programs, publish, replicated};
+use super::load::{Load, Seen, Times, probe, thorough};
+use super::{LIMIT, durable, noting, on_programs, on_some_programs, plain, programs, publish, replicated};
 
 /// Three streams, each at another of three masters.
 async fn streams(cluster: &RealCluster) -> [String; 3] {
@@ -22,53 +25,122 @@ async fn streams(cluster: &RealCluster) -> [String; 3] {
     names.map(Option::unwrap)
 }
 
+/// One BLOCK period, and two seconds.
+const BOUND: Duration = Duration::from_secs(3);
+
 async fn goes_on(binary: ServerBinary) {
     let name = binary.name().to_owned();
     let mut cluster = RealCluster::start(&binary, &plain(), 3, true).await;
     let streams = streams(&cluster).await;
     let client = Client::open(&cluster.url()).unwrap();
-    let journal = Journal::default();
+    let seen = Seen::default();
     let consumers = [(); 2].map(|()| {
         let builder = streams.iter().fold(durable(&client), DurableBuilder::stream);
-        start(builder, noting(&journal))
+        // With the pauses between attempts that everybody has who sets none.
+        start(builder.backoff(Duration::from_secs(1), Duration::from_secs(60)), seen.handler())
     });
-    let publishers = streams.each_ref().map(|stream| Publisher::builder(&client).stream(stream).build().unwrap());
-    let mut published = BTreeSet::new();
-    for round in 0..4 {
-        for publisher in &publishers {
-            published.extend(publish(publisher, 50).await);
-        }
+    let mut loads = streams.each_ref().map(|stream| Some(Load::on(&client, stream)));
+    let mut published: [BTreeSet<_>; 3] = Default::default();
+    let (migrations, kills) = if thorough() { (10, 5) } else { (2, 1) };
+
+    let mut moved = Times::default();
+    for round in 0..migrations {
         let from = cluster.owner(&streams[0]).await;
-        cluster.migrate(&streams[0], (from + 1) % 3).await;
-        for publisher in &publishers {
-            published.extend(publish(publisher, 50).await);
-        }
-        handled(&journal, &published, &format!("after migration {round} on {name}")).await;
+        // Never to the node of the second stream, which is going to die.
+        let to = if from == 0 { 2 } else { 0 };
+        cluster.migrate(&streams[0], to).await;
+        let (id, served) = probe(&cluster.nodes[to], &streams[0]).await;
+        published[0].insert(id);
+        let handled = seen.first(&streams[0], id).await;
+        moved.note(served, handled, BOUND, &format!("after migration {round} on {name}"));
     }
-    for round in 0..2 {
+
+    let (mut failovers, mut killed, mut others) = (Times::default(), Times::default(), Times::default());
+    for round in 0..kills {
         let owner = cluster.owner(&streams[1]).await;
+        // What a master has confirmed and no replica has is lost with it. So nothing is published here as it dies.
+        for (load, published) in loads.iter_mut().zip(&mut published) {
+            published.extend(load.take().unwrap().stop().await);
+        }
         replicated(&cluster.nodes[owner]).await;
         cluster.nodes[owner].kill9().await.unwrap();
-        // The other streams go on while nobody serves this one.
-        published.extend(publish(&publishers[2], 50).await);
-        handled(&journal, &published, &format!("of another stream after kill {round} on {name}")).await;
-        published.extend(publish(&publishers[1], 50).await);
-        handled(&journal, &published, &format!("after kill {round} on {name}")).await;
+        let began = Instant::now();
+        for (load, stream) in loads.iter_mut().zip(&streams) {
+            *load = Some(Load::on(&client, stream));
+        }
+        // Whatever is at the other nodes goes on while nobody serves this.
+        for other in [0, 2] {
+            let node = cluster.owner(&streams[other]).await;
+            if node != owner {
+                let (id, served) = probe(&cluster.nodes[node], &streams[other]).await;
+                published[other].insert(id);
+                let handled = seen.first(&streams[other], id).await;
+                others.note(served, handled, BOUND, &format!("another stream after kill {round} on {name}"));
+            }
+        }
+        let replica = cluster.owner(&streams[1]).await;
+        let (id, served) = probe(&cluster.nodes[replica], &streams[1]).await;
+        failovers.note(began, served, LIMIT, "the cluster");
+        published[1].insert(id);
+        let handled = seen.first(&streams[1], id).await;
+        killed.note(served, handled, BOUND, &format!("after kill {round} on {name}"));
         cluster.nodes[owner].restart().await.unwrap();
         cluster.until_ok().await;
+    }
+
+    let mut entries = 0;
+    for ((load, mut published), stream) in loads.into_iter().zip(published).zip(&streams) {
+        published.extend(load.unwrap().stop().await);
+        seen.all(stream, &published, &format!("on {name}")).await;
+        entries += published.len();
     }
     for consumer in consumers {
         assert!(!consumer.is_over(), "{name}");
         consumer.stop().await;
     }
+    eprintln!(
+        "{name}: {migrations} migrations: handled after {moved}. {kills} kills: the cluster took {failovers}; then handled \
+         after {killed}; streams of other nodes meanwhile after {others}. 0 of {entries} entries lost, {} runs repeated",
+        seen.repeated()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn consumers_and_publishers_follow_slots_and_failovers() {
-    let runs: Vec<_> = programs().into_iter().map(|binary| tokio::spawn(goes_on(binary))).collect();
-    for run in runs {
-        run.await.unwrap();
+async fn consumers_and_publishers_follow_slots_and_failovers_within_a_block_period_and_two_seconds() {
+    on_programs(goes_on).await;
+}
+
+async fn beside_an_idle_stream(binary: ServerBinary) {
+    let name = binary.name().to_owned();
+    let cluster = RealCluster::start(&binary, &plain(), 3, false).await;
+    let [busy, elsewhere, _] = streams(&cluster).await;
+    // Another slot of the same node.
+    let mut idle = String::new();
+    for n in 0.. {
+        idle = format!("idle-{n}");
+        if cluster.owner(&idle).await == cluster.owner(&busy).await {
+            break;
+        }
     }
+    let client = Client::open(&cluster.url()).unwrap();
+    let seen = Seen::default();
+    // A minute: whoever waited for the idle stream's read would be seen.
+    let builder = durable(&client).block(Duration::from_secs(60));
+    let consumer = start([&idle, &busy, &elsewhere].into_iter().fold(builder, DurableBuilder::stream), seen.handler());
+    let mut times = Times::default();
+    for stream in [&busy, &elsewhere].into_iter().cycle().take(40) {
+        let node = &cluster.nodes[cluster.owner(stream).await];
+        let (id, added) = probe(node, stream).await;
+        let handled = seen.first(stream, id).await;
+        times.note(added, handled, Duration::from_secs(2), &format!("beside an idle stream on {name}"));
+    }
+    consumer.stop().await;
+    eprintln!("{name}: beside an idle stream, handled after {times}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_not_delayed_by_the_blocking_read_of_another() {
+    on_some_programs(beside_an_idle_stream).await;
 }
 
 async fn dead_letters(binary: ServerBinary) {
@@ -97,10 +169,7 @@ async fn dead_letters(binary: ServerBinary) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_reach_a_stream_in_another_slot() {
-    let runs: Vec<_> = programs().into_iter().map(|binary| tokio::spawn(dead_letters(binary))).collect();
-    for run in runs {
-        run.await.unwrap();
-    }
+    on_programs(dead_letters).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

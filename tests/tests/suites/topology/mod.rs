@@ -1,18 +1,19 @@
 //! Sentinel setups and clusters of real servers: consumers and publishers go on through failovers and slots that move.
 
 mod cluster;
+mod load;
 mod sentinel;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use stream_testkit::{RealServer, ServerBinary, ServerOptions, eventually, matrix};
+use stream_testkit::{RealServer, ServerBinary, ServerOptions, matrix};
 use streamkeeper::{Client, Consumer, Context, DurableBuilder, EntryId, Publisher};
 use streamkeeper_tests::Journal;
 
 /// How long a failover with everything after it may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The binaries of the matrix that are programs of this machine, since setups of several servers need ports of their own.
 fn programs() -> Vec<ServerBinary> {
@@ -26,7 +27,25 @@ fn programs() -> Vec<ServerBinary> {
     programs
 }
 
-fn durable(client: &Client) -> DurableBuilder {
+/// Runs `body` on each of them, all at the same time.
+pub(crate) async fn on_programs<F: Future<Output = ()> + Send + 'static>(body: impl Fn(ServerBinary) -> F) {
+    let runs: Vec<_> = programs().into_iter().map(|binary| tokio::spawn(body(binary))).collect();
+    for run in runs {
+        run.await.unwrap();
+    }
+}
+
+/// The same where one program tells as much as all: on the newest, and in the long form on all.
+async fn on_some_programs<F: Future<Output = ()> + Send + 'static>(body: impl Fn(ServerBinary) -> F) {
+    let mut programs = programs();
+    let first = if load::thorough() { 0 } else { programs.len().saturating_sub(1) };
+    let runs: Vec<_> = programs.drain(first..).map(|binary| tokio::spawn(body(binary))).collect();
+    for run in runs {
+        run.await.unwrap();
+    }
+}
+
+pub(crate) fn durable(client: &Client) -> DurableBuilder {
     Consumer::durable(client)
         .group("g")
         .block(Duration::from_secs(1))
@@ -50,21 +69,13 @@ async fn publish(publisher: &Publisher, count: usize) -> BTreeSet<EntryId> {
 }
 
 /// Waits until a replica of `server` has everything that was written so far.
-async fn replicated(server: &RealServer) {
+pub(crate) async fn replicated(server: &RealServer) {
     let mut cli = server.connect().await.unwrap();
     cli.command(&["SET", "barrier", "1"]).await.ok();
     let replicas = cli.command(&["WAIT", "1", "9000"]).await.unwrap();
     assert!(replicas.as_int() >= Some(1), "no replica follows {}", server.address());
 }
 
-async fn handled(journal: &Journal, published: &BTreeSet<EntryId>, what: &str) {
-    eventually(LIMIT, format!("everything to be handled {what}"), || {
-        let done: BTreeSet<_> = journal.runs().iter().filter(|run| run.end.is_some()).map(|run| run.id).collect();
-        std::future::ready(published.is_subset(&done).then_some(()))
-    })
-    .await;
-}
-
-fn plain() -> ServerOptions {
+pub(crate) fn plain() -> ServerOptions {
     ServerOptions::new()
 }

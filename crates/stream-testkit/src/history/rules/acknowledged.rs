@@ -22,7 +22,7 @@ pub(super) fn check(facts: &Facts, verdict: &mut Verdict) {
 /// Entries up to an id were seen to be done with at a time. Each is looked at once, by the first sighting: the later ones
 /// allow more.
 fn sightings(facts: &Facts, seen: &[(u64, EntryId)], inclusive: bool, rule: Rule, what: &str, verdict: &mut Verdict) {
-    let mut seen = seen.iter();
+    let mut seen = seen.iter().filter(|(at, _)| !facts.was_taken_back(*at));
     let mut sighting = seen.next();
     // The highest so far: a group that was made anew may fall back, which takes nothing back.
     for (id, entry) in &facts.entries {

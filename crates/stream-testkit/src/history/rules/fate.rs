@@ -48,10 +48,10 @@ fn check_entry(id: EntryId, entry: &Entry, facts: &Facts, expectations: &Expecta
     let (handled, dead) = (entry.is_handled(), !entry.letters.is_empty());
     let still_to_do =
         !expectations.settled && (entry.pending || facts.delivered.is_none_or(|delivered| id > delivered));
-    // A group that begins anew may deliver what was a letter, and is cured by now.
-    let cured =
-        dead && entry.number.is_some_and(|number| facts.cured.contains(&number)) && may_be_doubled(entry, facts);
-    if fate.is_dead() && handled && !cured {
+    // A copy of what was a letter, or the letter's own entry after its group began anew, comes when it is cured.
+    let cured = entry.number.and_then(|number| facts.cured.get(&number)).copied().unwrap_or(u64::MAX);
+    let handled_sick = entry.runs.iter().any(|run| run.is_done() && run.ended.is_some_and(|(at, _)| at < cured));
+    if fate.is_dead() && handled_sick {
         verdict.complain(Rule::Journal, format!("{name} ({fate:?}) cannot have been handled well"));
     } else if !handled && !dead && !entry.forgotten && !entry.pending && !still_to_do {
         if entry.published.is_none() {
@@ -104,7 +104,7 @@ fn wrong_letter(
         }
         // It may have come to one that survives it.
         (Fate::Kills, Reason::Exhausted) => {
-            used_up && entry.runs.last().is_some_and(|run| run.ended.is_some_and(|(_, end)| end == Returned::Failed))
+            used_up && entry.runs.iter().any(|run| run.ended.is_some_and(|(_, end)| end == Returned::Failed))
         }
         (Fate::Handled, Reason::OwnerDied) => used_up && is_unlucky(entry, facts),
         (Fate::Free, _) => true,

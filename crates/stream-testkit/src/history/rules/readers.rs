@@ -13,12 +13,17 @@ use super::fate::named;
 pub(super) fn check(facts: &Facts, expectations: &Expectations, verdict: &mut Verdict) {
     for (process, reads) in &facts.readers {
         let (mut ready, mut got, mut gaps, mut latest) = (None, BTreeSet::new(), Vec::new(), None);
+        // Who has ended may not have come to the last ones, nor to telling that some before them were gone.
+        let (had_time, mut judged) = (facts.had_time_until(*process), None);
         for read in reads {
             match *read {
                 Read::Ready(after) => ready = ready.or(Some(after)),
                 Read::Gap(after, before) => gaps.push((after, before)),
                 Read::Reset(from) => latest = Some(from),
-                Read::Got(id) => {
+                Read::Got(at, id) => {
+                    if at <= had_time {
+                        judged = judged.max(Some(id));
+                    }
                     if latest.is_some_and(|latest| id <= latest) || ready.is_some_and(|after| id <= after) {
                         verdict.complain(Rule::Order, format!("reader {process} got {id} after {latest:?}"));
                     }
@@ -34,9 +39,8 @@ pub(super) fn check(facts: &Facts, expectations: &Expectations, verdict: &mut Ve
             }
             continue;
         };
-        // Who has ended may not have come to the last ones.
         let lives = facts.ended(*process).is_none() && expectations.settled;
-        let until = if lives { Some(EntryId::MAX) } else { latest };
+        let until = if lives { Some(EntryId::MAX) } else { judged };
         let Some(until) = until.filter(|until| *until > after) else { continue };
         for (id, entry) in facts.entries.range((Bound::Excluded(after), Bound::Included(until))) {
             let told = gaps.iter().any(|(after, before)| after < id && id <= before);

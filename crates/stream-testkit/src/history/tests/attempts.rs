@@ -98,6 +98,14 @@ fn what_was_handled_comes_again_only_if_it_may_not_have_been_acknowledged() {
 }
 
 #[test]
+fn what_ran_when_the_group_was_lost_is_acknowledged_in_no_group() {
+    let mut case = good();
+    case.published(6, Fate::Handled).done(9_000, 2, 6, 1);
+    case.started(1_000, 1, 6, 1).finished(8_000, 1, 6, 1, Returned::Done).lost_group(1_500);
+    assert_eq!(case.holds().handled_again, 1);
+}
+
+#[test]
 fn what_a_lost_group_lets_come_again_was_not_known_to_be_done_long_before() {
     let lost = |done: u64| {
         let mut case = Case::new();
@@ -108,6 +116,9 @@ fn what_a_lost_group_lets_come_again_was_not_known_to_be_done_long_before() {
     let counts = lost(10_500).holds();
     assert_eq!(counts.handled_again, 1);
     lost(9_500).fails(Rule::HandledAgain, "known to be done with it long before it was lost");
+    // Who was silent meanwhile does not know.
+    let mut silent = lost(9_500);
+    silent.silent(Some(3), Cause::Network, 9_000, 10_001).holds();
     // Made anew further back in between, it is another group.
     let mut twice = lost(9_000);
     twice.at(9_500, What::DoneUpTo { entry: id(5) }).holds();

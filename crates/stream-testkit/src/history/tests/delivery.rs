@@ -110,6 +110,14 @@ fn the_group_is_done_only_with_what_had_its_outcome() {
 }
 
 #[test]
+fn what_a_failover_took_back_was_not_seen() {
+    let mut case = good();
+    case.at(300, What::DoneUpTo { entry: id(5) }).at(301, What::TrimmedBelow { entry: id(3) });
+    assert_eq!(case.verdict().violations.len(), 2, "{:?}", case.verdict());
+    case.at(400, What::GroupLost { since: 290 * MS }).holds();
+}
+
+#[test]
 fn nothing_is_trimmed_before_its_outcome() {
     let mut case = good();
     case.at(200, What::TrimmedBelow { entry: id(2) }).holds();

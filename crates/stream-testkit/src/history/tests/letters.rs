@@ -119,8 +119,10 @@ fn what_is_sent_back_is_a_message_of_its_own() {
     case.at(28_000, What::Started { process: 2, entry: id(29), number: 3, attempt: 1 });
     case.fails(Rule::Lost, "29-0 (message 3), a copy, came to no end");
     case.finished(28_010, 2, 29, 1, Returned::Done).holds();
-    // The letter itself is handled now only where its group has begun anew.
-    case.done(40_000, 2, 3, 1).ended(39_000, 3, Ending::Killed);
-    assert_eq!(case.verdict().count(Rule::Journal), 1, "{:?}", case.verdict());
-    case.lost_group(39_500).holds();
+    // The letter's own entry comes again where its group has begun anew, and is handled once it is cured.
+    case.done(40_000, 2, 3, 1).lost_group(39_500);
+    case.fails(Rule::Journal, "3-0 (message 3) (Exhausted) cannot have been handled well");
+    let mut late = case.clone();
+    late.at(40_011, What::Cured { number: 3 }).fails(Rule::Journal, "cannot have been handled well");
+    case.at(28_000, What::Cured { number: 3 }).holds();
 }

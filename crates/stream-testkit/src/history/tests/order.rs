@@ -66,7 +66,10 @@ fn a_reader_gets_everything_once_and_in_order() {
     reader(&[1, 2]).fails(Rule::Missed, "3-0");
     // Who has ended got none of the last ones.
     reader(&[1, 2]).ended(2_000, 4, Ending::Killed).holds();
-    reader(&[1, 3]).ended(2_000, 4, Ending::Killed).fails(Rule::Missed, "2-0");
+    reader(&[1, 3]).ended(2_500, 4, Ending::Killed).holds();
+    reader(&[1, 3]).ended(4_000, 4, Ending::Killed).fails(Rule::Missed, "2-0");
+    let mut frozen = reader(&[1, 3]);
+    frozen.silent(Some(4), Cause::Frozen, 1_500, 3_900).ended(4_000, 4, Ending::Killed).holds();
     reader(&[1, 2, 2, 3]).fails(Rule::Order, "reader 4 got 2-0 after Some");
     let mut reset = reader(&[1, 2, 2, 3]);
     reset.history.events.retain(|event| event.at != 1_002 * MS);

@@ -23,6 +23,7 @@ fn one_of_each() -> Vec<What> {
             reason: Reason::OwnerDied,
             consumer: "host 1".to_owned(),
         },
+        What::Cured { number: 12 },
         What::Redriven { letter: id(7), entry: id(9), fate: Fate::Exhausted },
         What::Silence { process: None, cause: Cause::Server, since: 5 },
         What::Silence { process: Some(1), cause: Cause::Frozen, since: 6 },

@@ -4,6 +4,9 @@
 //! was added before a crash and not deleted is added again by the next run: at most one batch twice for each crash, none
 //! lost.
 
+mod builder;
+mod report;
+
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -12,129 +15,10 @@ use stream_redis::command::XAdd;
 use stream_redis::{Error, ErrorKind};
 
 use super::store::{LetterId, Span, Walk};
-use super::{DeadLetters, LetterFilter, PAGE, meant};
+use super::{DeadLetters, meant};
 
-/// Which dead letters are sent back, where to, and how fast. By default all, to the streams they came from, as fast as the
-/// server takes them.
-///
-/// ```
-/// use stream_core::StreamKey;
-/// use stream_maint::{LetterFilter, Redrive};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let redrive = Redrive::new()
-///     .filter(LetterFilter::all().reason("exhausted"))
-///     .to(StreamKey::new("orders:retry")?) // instead of the original
-///     .per_second(50) // so that handlers keep up
-///     .at_most(1000);
-/// # let _ = redrive;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "describes only; pass it to `DeadLetters::redrive`"]
-pub struct Redrive {
-    filter: LetterFilter,
-    to: Option<StreamKey>,
-    per_second: Option<u32>,
-    at_most: u64,
-    batch: usize,
-    make_streams: bool,
-}
-
-impl Default for Redrive {
-    fn default() -> Self {
-        Self {
-            filter: LetterFilter::all(),
-            to: None,
-            per_second: None,
-            at_most: u64::MAX,
-            batch: PAGE,
-            make_streams: false,
-        }
-    }
-}
-
-impl Redrive {
-    /// All letters, to where they came from.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Only these letters.
-    pub fn filter(mut self, filter: LetterFilter) -> Self {
-        self.filter = filter;
-        self
-    }
-
-    /// To this stream instead of the original ones.
-    pub fn to(mut self, stream: StreamKey) -> Self {
-        self.to = Some(stream);
-        self
-    }
-
-    /// At most this many in a second, on average; 0 counts as 1. Without it, handlers may get all at once.
-    pub fn per_second(mut self, entries: u32) -> Self {
-        self.per_second = Some(entries.max(1));
-        self
-    }
-
-    /// At most this many in all.
-    pub fn at_most(mut self, entries: u64) -> Self {
-        self.at_most = entries;
-        self
-    }
-
-    /// Entries added before their letters are deleted: how many a crash can send twice. 1 to 100, by default 100; smaller
-    /// is slower.
-    pub fn batch(mut self, entries: usize) -> Self {
-        self.batch = entries.clamp(1, PAGE);
-        self
-    }
-
-    /// Creates streams that do not exist. By default their letters stay: a stream that is gone has no group, and one that
-    /// is made for it later would start after what was sent back.
-    pub fn make_streams(mut self) -> Self {
-        self.make_streams = true;
-        self
-    }
-
-    fn target<'a>(&'a self, letter: &'a LetterContent) -> Option<&'a StreamKey> {
-        self.to.as_ref().or(letter.stream.as_ref())
-    }
-}
-
-/// What [`DeadLetters::redrive`] would do.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct RedrivePlan {
-    /// Letters that would be sent back, by the stream they would go to.
-    pub to: BTreeMap<StreamKey, u64>,
-    /// Letters that do not tell the stream they came from: they would stay, unless [`Redrive::to`] names one.
-    pub no_stream: u64,
-    /// Letters that do not match.
-    pub skipped: u64,
-    /// Letters that cannot be read, or have no fields to be sent: they stay.
-    pub unreadable: u64,
-}
-
-/// What was sent back.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct RedriveReport {
-    /// Letters that were sent back and are gone from the dead letters.
-    pub redriven: u64,
-    /// Letters that do not match.
-    pub skipped: u64,
-    /// Letters that cannot be read, or have no fields to be sent: they stay.
-    pub unreadable: u64,
-    /// Letters whose stream does not exist, or that do not tell it: they stay.
-    pub no_stream: u64,
-    /// Letters whose stream takes none of them: its key holds something else, or this user may not write it. They stay, and
-    /// the others go on.
-    pub refused: u64,
-    /// Letters that somebody else deleted while they were sent back: those entries may be there twice.
-    pub deleted_meanwhile: u64,
-}
+pub use builder::Redrive;
+pub use report::{RedrivePlan, RedriveReport};
 
 /// A letter that goes back.
 struct Chosen {
@@ -185,6 +69,27 @@ impl DeadLetters {
     ///
     /// Can be stopped at any time, also by dropping the future, and started again: whoever was stopped in the middle of a
     /// batch leaves up to a batch of entries that are sent again. On a stream, letters that arrive meanwhile are left alone.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = stream_testkit::MemoryServer::new();
+    /// # let client = server.client();
+    /// # use stream_core::*;
+    /// # let letter = DeadLetter { entry: Entry::new(EntryId::new(1, 0), [("item", "apple")])?, stream: StreamKey::new("orders")?,
+    /// #     group: GroupName::new("billing")?, consumer: ConsumerName::new("c")?, attempts: 8,
+    /// #     reason: DeadReason::Exhausted { error: None }, dead_at_ms: 1_700_000_000_000, redriven: 0 };
+    /// # server.add("orders:dead", letter.to_fields());
+    /// # server.add("orders", [("item", "before")]);
+    /// use stream_maint::{DeadLetters, LetterFilter, Redrive};
+    /// let mut dead = DeadLetters::new(&client, "orders:dead")?;
+    /// let failed_too_often = Redrive::new().filter(LetterFilter::all().reason("exhausted")).per_second(100);
+    /// assert_eq!(dead.redrive(&failed_too_often).await?.redriven, 1);
+    /// assert!(dead.is_empty().await?);
+    /// # assert_eq!(server.entries("orders")[1].get("item"), Some(&b"apple"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Of the connection or the server, for example that its memory is full. What was sent back until then is done; call
