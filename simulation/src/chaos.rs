@@ -111,7 +111,7 @@ async fn strike(world: &Arc<World>, switches: &[Arc<Switch>], disaster: Disaster
         }
         Disaster::Cut if world.draw(Rng::bool) => {
             world.fault("cut connections", "all");
-            silenced(world, &[Line::Commands, Line::Reads]);
+            silenced(world, &Line::ALL);
             world.server.kill_connections();
         }
         Disaster::Cut => {
@@ -150,7 +150,7 @@ fn silenced(world: &World, lines: &[Line]) {
 /// The server is away for a while, and has forgotten what is in memory alone.
 async fn down(world: &World, restarts: bool) {
     let since = world.now();
-    silenced(world, &[Line::Commands, Line::Reads]);
+    silenced(world, &Line::ALL);
     world.server.set_down(true);
     world.server.kill_connections();
     if restarts {

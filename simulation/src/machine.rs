@@ -17,6 +17,12 @@ use crate::world::World;
 pub(crate) enum Line {
     Commands,
     Reads,
+    /// Renewals of leases: others of the commands may get through while one after the other of these does not.
+    Renewals,
+}
+
+impl Line {
+    pub(crate) const ALL: [Self; 3] = [Self::Commands, Self::Reads, Self::Renewals];
 }
 
 pub(crate) struct Machine {
@@ -35,8 +41,8 @@ struct Inner {
     passage: Passage,
     wakers: Vec<Waker>,
     frozen_at: u64,
-    /// Since when the commands of a line may not have got through: first those for commands, then those for reads.
-    silent_since: [Option<u64>; 2],
+    /// Since when the commands of a line may not have got through, in the order of the lines.
+    silent_since: [Option<u64>; 3],
     /// Whether it knows that its group is there.
     seen_group: bool,
 }
@@ -47,7 +53,7 @@ impl Machine {
             passage: Passage::Open,
             wakers: Vec::new(),
             frozen_at: 0,
-            silent_since: [None; 2],
+            silent_since: [None; 3],
             seen_group: false,
         };
         Arc::new(Self {
@@ -126,8 +132,9 @@ impl Machine {
 
     /// What is not over yet at the end of its life, or of the run.
     pub(crate) fn close_silences(&self) {
-        self.heard(Line::Commands);
-        self.heard(Line::Reads);
+        for line in Line::ALL {
+            self.heard(line);
+        }
     }
 
     /// Notes that its group is there; whether that was known.

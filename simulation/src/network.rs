@@ -21,7 +21,11 @@ pub(crate) fn install(world: &Arc<World>) {
 
 /// Which line a command goes over.
 fn line_of(command: &str) -> Line {
-    if command == "XREADGROUP" { Line::Reads } else { Line::Commands }
+    match command {
+        "XREADGROUP" => Line::Reads,
+        "EVALSHA RENEW" | "EVAL RENEW" => Line::Renewals,
+        _ => Line::Commands,
+    }
 }
 
 fn fault(world: &World, command: &str) -> Option<Fault> {

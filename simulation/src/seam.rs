@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Sleep, sleep};
 
 use crate::machine::{Line, Machine};
-use crate::mutation::{Changed, Mutation};
+use crate::mutation::{Changed, Mutation, script};
 use crate::watch::{self, Watch};
 
 #[derive(Debug)]
@@ -95,11 +95,20 @@ impl Wire {
             Poll::Ready(replies) => replies,
             Poll::Pending => by(machine, sent).await,
         };
+        let renewal = requests.iter().any(|request| {
+            let args: Vec<&[u8]> = request.args().take(2).collect();
+            script(&args) == Some("renew")
+        });
         match &replies {
-            Ok(replies) if replies.iter().any(Result::is_ok) => machine.heard(Line::Commands),
+            Ok(replies) if replies.iter().any(Result::is_ok) => {
+                machine.heard(Line::Commands);
+                if renewal {
+                    machine.heard(Line::Renewals);
+                }
+            }
             Ok(_) => {}
             Err(_) => {
-                machine.fell_silent(Line::Commands);
+                machine.fell_silent(if renewal { Line::Renewals } else { Line::Commands });
                 watch::got_no_answer(machine, requests);
             }
         }

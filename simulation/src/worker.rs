@@ -179,12 +179,13 @@ struct Run {
     group: usize,
     job: Job,
     context: Context,
+    which: u64,
     ended: bool,
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if !self.ended && !self.machine.is_dead() {
+        if !self.ended && !self.machine.is_dead() && self.is_latest() {
             // It was aborted, and its entry goes to somebody else.
             let (process, entry) = (self.machine.number, self.context.id());
             self.machine.world.happened(self.group, What::LeaseLost { process, entry });
@@ -198,19 +199,44 @@ impl Run {
         let group = machine.group.unwrap_or(0);
         let (process, entry, number, attempt) = (machine.number, context.id(), job.number, context.attempt());
         watch::starts(machine, group, entry);
+        let (which, before) = {
+            let mut state = world.state();
+            state.tally.starts += 1;
+            let (which, began) = (state.tally.starts, world.now());
+            (which, state.open.insert((process, entry), (which, attempt, began)))
+        };
+        let lost_since =
+            |began: u64| world.state().known.losses.iter().any(|(which, at)| *which == group && *at >= began);
+        if let Some((_, attempt, _)) = before.filter(|(.., began)| lost_since(*began)) {
+            // What it held before the loss is not its any more, and came back as another delivery.
+            world.happened(group, What::Finished { process, entry, attempt, result: Returned::Failed });
+        }
         world.happened(group, What::Started { process, entry, number, attempt });
-        world.state().tally.starts += 1;
-        Self { machine: Arc::clone(machine), group, job, context, ended: false }
+        Self { machine: Arc::clone(machine), group, job, context, which, ended: false }
     }
 
     fn end(&mut self, result: Returned) {
         self.ended = true;
+        if !self.is_latest() {
+            return;
+        }
         let (process, entry, attempt) = (self.machine.number, self.id(), self.context.attempt());
         let world = &self.machine.world;
         world.happened(self.group, What::Finished { process, entry, attempt, result });
-        if result == Returned::Done {
+        if result == Returned::Done && !self.context.is_cancelled() {
             world.state().done.insert((self.group, entry), process);
         }
+    }
+
+    /// Whether no other run of the entry has begun here since; it is over then.
+    fn is_latest(&self) -> bool {
+        let mut state = self.machine.world.state();
+        let place = (self.machine.number, self.context.id());
+        let latest = state.open.get(&place).is_some_and(|(which, ..)| *which == self.which);
+        if latest {
+            state.open.remove(&place);
+        }
+        latest
     }
 
     fn id(&self) -> EntryId {

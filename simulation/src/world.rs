@@ -45,6 +45,8 @@ pub(crate) struct State {
     /// The consumer processes that live, by their place in the plan.
     pub(crate) workers: Vec<Option<Arc<Machine>>>,
     pub(crate) known: Known,
+    /// The runs of handlers that are not over, by machine and entry: which of all, its attempt, and when it began.
+    pub(crate) open: BTreeMap<(u32, EntryId), (u64, u32, u64)>,
     /// Which machine has handled an entry well, as long as nobody else came to own it.
     pub(crate) done: BTreeMap<(usize, EntryId), u32>,
     /// What was found to be wrong while it happened.
@@ -129,6 +131,7 @@ impl World {
             machines: 0,
             workers: vec![None; plan.workers.len()],
             known: Known::default(),
+            open: BTreeMap::new(),
             done: BTreeMap::new(),
             violations: Vec::new(),
         };
