@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
 use super::flight::{PAUSE, Places, take, take_back, take_suspect};
-use super::held::{Alone, InLane, Ready, Recount, TakenOver};
+use super::held::{Alone, InLane, Ready, Recount, TakenOver, Wake};
 use super::job::{Ended, Members, panicked, poll_in_place, span_of};
 use super::reading::Undelivered;
 use super::stream::now;
@@ -370,7 +370,7 @@ impl<W: Work> Worker<W> {
                 return;
             }
             result => {
-                let Err(error) = result else { return self.put_back(recounts, suspect, now() + PAUSE) };
+                let Err(error) = result else { return self.take_again(recounts, now() + PAUSE) };
                 // Whatever it is, they stay ours and are tried again, ever more seldom.
                 if self.takes_failed == 0 && error.recovery() == Recovery::Fatal {
                     self.stream
@@ -378,18 +378,16 @@ impl<W: Work> Worker<W> {
                 }
                 let pause = self.stream.config.backoff.delay(self.takes_failed, fastrand::f64()).max(PAUSE);
                 self.takes_failed = self.takes_failed.saturating_add(1);
-                return self.put_back(recounts, suspect, now() + pause);
+                return self.take_again(recounts, now() + pause);
             }
         };
         self.takes_failed = 0;
-        self.takes_not_before = None;
         let sizes = answers.iter().filter_map(|answer| match answer {
             Taken::Entry(entry) => Some(entry.size()),
             _ => None,
         });
         let (bodies, bytes) = sizes.fold((0, 0), |(bodies, bytes), size| (bodies + 1, bytes + size));
         self.reading.received(bodies, bytes);
-        let mut stale = Vec::new();
         for (recount, answer) in recounts.into_iter().zip(answers) {
             if self.is_lost(recount.slot) {
                 // It was lost while the command was under way. If it is ours again by now, it came back as another delivery,
@@ -401,7 +399,7 @@ impl<W: Work> Worker<W> {
                 // The answer came so late that somebody else may own it by now: asked once more, for the same count.
                 Taken::Entry(_) if self.is_stale(recount, at) => {
                     permits.pop();
-                    stale.push(recount);
+                    self.take_again(vec![recount], now());
                 }
                 Taken::Entry(entry) => {
                     let permit =
@@ -429,9 +427,6 @@ impl<W: Work> Worker<W> {
                     self.forget(recount.slot);
                 }
             }
-        }
-        if !stale.is_empty() {
-            self.put_back(stale, suspect, now());
         }
     }
 
@@ -470,11 +465,10 @@ impl<W: Work> Worker<W> {
         !checked_later && !config.lease.is_certain(taken, now())
     }
 
-    /// They go first in their line, in their order, and the line waits.
-    fn put_back(&mut self, recounts: Vec<Recount>, suspect: bool, not_before: Instant) {
-        let line = if suspect { &mut self.suspects } else { &mut self.recounts };
-        recounts.into_iter().rev().for_each(|recount| line.push_front(recount));
-        self.takes_not_before = Some(not_before);
+    pub(crate) fn take_again(&mut self, recounts: Vec<Recount>, at: Instant) {
+        for recount in recounts {
+            self.wait(at, Wake::Recount(recount));
+        }
     }
 
     /// Holds an entry no longer. It stays pending on the server.

@@ -60,8 +60,6 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) full: bool,
     /// How often in a row counts could not be set.
     pub(crate) takes_failed: u32,
-    /// What could not be taken is first in its line, and not asked for again before.
-    pub(crate) takes_not_before: Option<Instant>,
     pub(crate) suspects: VecDeque<Recount>,
     pub(crate) suspect_under_way: bool,
     /// The suspect that nothing may run beside.
@@ -130,7 +128,6 @@ impl<W: Work> Worker<W> {
             oversize: None,
             full: false,
             takes_failed: 0,
-            takes_not_before: None,
             suspects: VecDeque::new(),
             suspect_under_way: false,
             alone: None,
@@ -199,11 +196,8 @@ impl<W: Work> Worker<W> {
         self.stream.begin_turn(now);
         self.wake(now);
         self.let_others_in(now);
-        self.takes_not_before = self.takes_not_before.filter(|not_before| *not_before > now);
-        if self.takes_not_before.is_none() {
-            self.start_suspect();
-            self.start_recounts();
-        }
+        self.start_suspect();
+        self.start_recounts();
         self.start_ready();
         self.leave_line();
         self.stream.set_in_line(self.recounts.len() + self.suspects.len());
@@ -414,9 +408,7 @@ impl<W: Work> Worker<W> {
         let held = self.jobs.running() > 0 || !self.queue.is_empty() || self.lanes.held() > 0;
         let sweep = held.then(|| self.next_sweep());
         let alone = self.alone.as_ref().and_then(|alone| alone.handled).map(|since| since + lease.lease());
-        let waits = !self.recounts.is_empty() || !self.suspects.is_empty();
-        let takes = self.takes_not_before.filter(|_| waits);
-        [linger, wake, sweep, alone, takes].into_iter().flatten().min()
+        [linger, wake, sweep, alone].into_iter().flatten().min()
     }
 
     /// Entries that a read has brought.
