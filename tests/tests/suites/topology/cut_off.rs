@@ -71,7 +71,7 @@ async fn sentinels(binary: ServerBinary) {
     judged.lone(false);
     judged.replaced(&stream, cut);
 
-    // It still believes to be the master. From here on nothing excuses that anything runs twice.
+    // It still believes to be the master. What begins a lease from here on is excused nothing.
     bring_back(&setup.servers[old]).await;
     until_replica(&setup.servers[old]).await;
     setup.until_watched().await;
