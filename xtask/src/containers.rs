@@ -3,7 +3,8 @@
 //! What must stay true: a machine without an engine or without an image is told so and skips nothing silently, and nothing
 //! that was made in the engine outlives the run, but for images.
 
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stream_testkit::matrix::{Fetch, Surroundings};
@@ -12,7 +13,7 @@ use stream_testkit::remove_leftovers;
 use crate::Failure;
 use crate::integration::Integration;
 use crate::steady::State;
-use crate::steps::{root, run};
+use crate::steps::run;
 
 /// What a server's name begins with where it is meant to be a container.
 const CONTAINER: &str = "container:";
@@ -22,8 +23,8 @@ const SERVER: &str = "container:redis-8.0";
 /// The suites of the step.
 const SUITE: &str = "topology::cut_off";
 
-/// Makes images of the servers in a folder, where it lies beside the repository.
-const TOOL: &str = "../shared/servers/images";
+/// The variable that names a program which makes images of the servers in the folder that it is given.
+const TOOL: &str = "STREAMKEEPER_IMAGES";
 
 /// Nodes that are cut off, on containers; or why not.
 pub(crate) fn guard() -> Result<State, Failure> {
@@ -55,16 +56,14 @@ pub(crate) fn provide(surroundings: &mut Surroundings, selection: &str) {
     surroundings.selection = Some(selection.to_owned());
     let folder = surroundings.folder.clone().unwrap_or_else(|| surroundings.own_folder.clone());
     if wants_containers(selection) && is_missing(surroundings) {
-        let (tool, folder) = (root().join(TOOL), folder.as_path());
-        if tool.is_file() && folder.is_dir() {
-            if let Err(error) = make(&tool, folder) {
-                println!("could not make images: {error}");
+        match env::var_os(TOOL).map(PathBuf::from) {
+            Some(tool) if folder.is_dir() => {
+                if let Err(error) = make(&tool, &folder) {
+                    println!("could not make images: {error}");
+                }
             }
-        } else {
-            println!(
-                "there is no image, and none can be made: that takes {TOOL} and the servers in {}",
-                folder.display()
-            );
+            Some(_) => println!("no image can be made: there are no servers in {}", folder.display()),
+            None => println!("there is no image, and {TOOL} names no program that makes any"),
         }
     }
 }

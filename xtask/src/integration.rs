@@ -27,7 +27,8 @@ const PACKAGE: &str = "streamkeeper-tests";
 pub(crate) struct Integration {
     /// A server's name, several with commas between, or `all` of this machine (see `cargo xtask servers`). Default: all,
     /// or what `STREAMKEEPER_SERVER` says. `container:redis-8.0` is that server as a container, `container:all` are those whose
-    /// images the Docker engine has; images are made where ../shared/servers/images can do that.
+    /// images the Docker engine has; images are made by the program that `STREAMKEEPER_IMAGES` names,
+    /// else pulled.
     #[arg(long, value_name = "NAME|all")]
     server: Option<String>,
 
