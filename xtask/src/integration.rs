@@ -6,10 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
-use stream_testkit::ServerBinary;
 use stream_testkit::matrix::{HOW_TO_GET_SERVERS, Surroundings};
+use stream_testkit::{ServerBinary, remove_leftovers};
 
 use crate::Failure;
+use crate::containers::{provide, wants_containers};
 use crate::servers::missing;
 use crate::steady::{self, Count, State};
 use crate::steps::{cargo, output_of, timed};
@@ -25,7 +26,9 @@ const PACKAGE: &str = "streamkeeper-tests";
 #[derive(Debug, Args)]
 pub(crate) struct Integration {
     /// A server's name, several with commas between, or `all` of this machine (see `cargo xtask servers`). Default: all,
-    /// or what `STREAMKEEPER_SERVER` says.
+    /// or what `STREAMKEEPER_SERVER` says. `container:redis-8.0` is that server as a container, `container:all` are those whose
+    /// images the Docker engine has; images are made by the program that `STREAMKEEPER_IMAGES` names,
+    /// else pulled.
     #[arg(long, value_name = "NAME|all")]
     server: Option<String>,
 
@@ -45,11 +48,18 @@ impl Integration {
         Self { server: Some("all".to_owned()), suite: None, thorough: false }
     }
 
+    /// One suite on one server.
+    pub(crate) fn on(server: &str, suite: &str) -> Self {
+        Self { server: Some(server.to_owned()), suite: Some(suite.to_owned()), thorough: false }
+    }
+
     /// What came of it, if it is good.
     pub(crate) fn run(self) -> Result<State, Failure> {
         let mut surroundings = Surroundings::from_env();
-        if let Some(server) = self.server {
-            surroundings.selection = Some(server);
+        let selection = self.server.or_else(|| surroundings.selection.clone());
+        let containers = selection.as_deref().is_some_and(wants_containers);
+        if let Some(selection) = selection {
+            provide(&mut surroundings, &selection);
         }
         let servers = surroundings.servers()?;
         let names: Vec<&str> = servers.iter().map(ServerBinary::name).collect();
@@ -72,6 +82,9 @@ impl Integration {
         let (outcome, took) = timed(|| {
             steady::run(|again| on(&selection, if again.is_empty() { &filter } else { again }, self.thorough))
         });
+        if containers && let Ok(left @ 1..) = remove_leftovers() {
+            println!("removed {left} containers and networks that tests had left");
+        }
         let (count, state) = outcome?;
         let row = row(&selection, &count, &state, took);
         println!("\n{}", table(["servers", "passed", "failed", "time", ""], &[row]));

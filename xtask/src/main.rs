@@ -5,6 +5,7 @@
 
 mod asked;
 mod bench;
+mod containers;
 mod demo;
 mod fleet;
 mod fuzz;

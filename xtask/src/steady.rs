@@ -29,6 +29,8 @@ pub(crate) enum State {
     Ok,
     /// All passed, these only at the second run.
     Unsteady(Vec<String>),
+    /// Nothing could be tested here; the reason was told.
+    Skipped,
     NoTestRan,
     Failed,
 }
@@ -43,6 +45,7 @@ impl State {
         match self {
             Self::Ok => "ok".to_owned(),
             Self::Unsteady(tests) => format!("ok, UNSTEADY: {}", tests.join(", ")),
+            Self::Skipped => "SKIPPED".to_owned(),
             Self::NoTestRan => "NO TEST RAN".to_owned(),
             Self::Failed => "FAILED".to_owned(),
         }

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::Failure;
+use crate::containers;
 use crate::demo::Demo;
 use crate::instructions::Instructions;
 use crate::integration::Integration;
@@ -14,7 +15,7 @@ use crate::table::table;
 
 /// Runs everything that a change has to pass: format, lints, docs, unit, property and doc tests, 500 seeds of the
 /// simulation, the instruction counts of the parts (with valgrind), the integration suites on every server of this machine,
-/// a soak of two minutes on three topologies at a time, and the demo.
+/// nodes that are cut off on containers (with a Docker engine), a soak of two minutes on three topologies at a time, and the demo.
 ///
 /// All steps run, also after one that failed, so that one run shows all there is to mend. Servers of the matrix that are
 /// missing are named. The exit code is 0 only if every step passed.
@@ -29,7 +30,7 @@ type Step = fn() -> Result<State, Failure>;
 impl Test {
     #[expect(clippy::unused_self, reason = "every command is run alike")]
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let steps: [(&str, Step); 9] = [
+        let steps: [(&str, Step); 10] = [
             ("format", || cargo_step(&["fmt", "--all", "--check"])),
             ("lints", || {
                 cargo_step(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
@@ -39,6 +40,7 @@ impl Test {
             ("simulation", || Simulate::guard().map(|()| State::Ok)),
             ("instructions of the parts", || Instructions::guard().run().map(|()| State::Ok)),
             ("integration on every server", || Integration::everything().run()),
+            ("nodes cut off, on containers", containers::guard),
             ("soak on three topologies", || Soak::short().run().map(|()| State::Ok)),
             ("demo", demo),
         ];

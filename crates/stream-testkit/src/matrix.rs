@@ -8,7 +8,8 @@
 //! 4. A Docker engine, for a server that was asked for by name, or when the places above have none.
 //! 5. The Python wheels of [`WHEELS`], unpacked into `target/servers`, likewise.
 //!
-//! `STREAMKEEPER_SERVER` selects: a name, several with commas between, or `all`. A server that was asked for and is not
+//! `STREAMKEEPER_SERVER` selects: a name, several with commas between, or `all`. `container:redis-8.0` is that server as a
+//! container, also where there is a program; `container:all` are those whose images the engine has. A server that was asked for and is not
 //! there is an error, never a skip.
 
 mod binary;

@@ -7,6 +7,7 @@
 mod cli;
 mod container;
 mod error;
+mod network;
 mod options;
 mod port;
 mod process;
@@ -18,6 +19,7 @@ use stream_redis::Value;
 pub use cli::{Cli, CliError};
 use container::Container;
 pub use error::SpawnError;
+pub use network::Network;
 pub use options::{AppendFsync, ServerOptions};
 use process::Process;
 
@@ -48,13 +50,27 @@ impl RealServer {
     /// [`SpawnError`]: the program does not run, ends at once (its last words are in the error), or is not ready in time;
     /// or the server is an external one and `options` ask for something it would have to be started with.
     pub async fn start(binary: &ServerBinary, options: &ServerOptions) -> Result<Self, SpawnError> {
+        Self::start_in(binary, options, None).await
+    }
+
+    /// The same in a network: a container then has an address of its own, and can be [cut off](Self::cut_off). Programs of
+    /// this machine have no use for it.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub async fn start_in(
+        binary: &ServerBinary,
+        options: &ServerOptions,
+        network: Option<&Network>,
+    ) -> Result<Self, SpawnError> {
         let (host, port, backend) = match &binary.source {
             Source::Program(path) => {
                 let (process, port) = Process::start(path, options).await?;
                 ("127.0.0.1".to_owned(), port, Backend::Process(process))
             }
             Source::Image { image, tag } => {
-                let (container, host, port) = Container::start(image, tag, binary.flavor, options).await?;
+                let container = Container::start(image, tag, binary.flavor, options, network).await?;
+                let (host, port) = container.place();
                 (host, port, Backend::Container(Box::new(container)))
             }
             Source::External(server) => {
@@ -86,6 +102,11 @@ impl RealServer {
     /// Who made it.
     pub fn flavor(&self) -> Flavor {
         self.binary.flavor()
+    }
+
+    /// The host, as in `127.0.0.1`; the same after [`restart`](Self::restart) and [`rejoin`](Self::rejoin).
+    pub fn host(&self) -> &str {
+        &self.host
     }
 
     /// The port; the same after [`restart`](Self::restart).
@@ -134,6 +155,11 @@ impl RealServer {
         matches!(self.backend, Backend::External)
     }
 
+    /// Whether it is a container.
+    pub fn is_container(&self) -> bool {
+        matches!(self.backend, Backend::Container(_))
+    }
+
     /// A key that no other test uses: `label` and a random tail. Needed where servers are shared, harmless elsewhere.
     pub fn fresh_key(&self, label: &str) -> String {
         format!("{label}:{:016x}", fastrand::u64(..))
@@ -179,7 +205,7 @@ impl RealServer {
     pub async fn restart(&mut self) -> Result<(), SpawnError> {
         match &mut self.backend {
             Backend::Process(process) => process.restart(self.port, &self.options).await,
-            Backend::Container(container) => container.restart(&self.host, self.port, &self.options).await,
+            Backend::Container(container) => container.restart(&self.options).await,
             Backend::External => Err(SpawnError::External { wanted: "restart the server" }),
         }
     }
@@ -208,6 +234,37 @@ impl RealServer {
             Backend::External => Err(SpawnError::External { wanted: "resume the server" }),
         }
     }
+
+    /// Cuts a container off by disconnecting its network, until [`rejoin`](Self::rejoin) or [`restart`](Self::restart). It
+    /// goes on and holds its connections to be open, as do its clients: nothing is reset, and nothing answers. A client that
+    /// connects meanwhile hears nothing for some seconds, and then that there is no route.
+    ///
+    /// # Errors
+    /// [`SpawnError::NoNetwork`] for a server that is no container or was not [started in a network](Self::start_in);
+    /// [`SpawnError::Engine`] when it is cut off already.
+    pub async fn cut_off(&self) -> Result<(), SpawnError> {
+        match &self.backend {
+            Backend::Container(container) => container.cut_off().await,
+            Backend::Process(_) | Backend::External => Err(SpawnError::NoNetwork { wanted: "cut the server off" }),
+        }
+    }
+
+    /// Brings a container that was cut off back, at the address that it had.
+    ///
+    /// # Errors
+    /// Those of [`cut_off`](Self::cut_off).
+    pub async fn rejoin(&self) -> Result<(), SpawnError> {
+        match &self.backend {
+            Backend::Container(container) => container.rejoin().await,
+            Backend::Process(_) | Backend::External => Err(SpawnError::NoNetwork { wanted: "bring the server back" }),
+        }
+    }
+}
+
+/// The end of a log.
+fn last_words(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
 }
 
 /// Whether the server answers, has loaded its data, and (where that is known) is the process `pid`.

@@ -11,10 +11,8 @@ use tokio::time::timeout;
 
 use super::surroundings::Fetch;
 use super::{ExternalServer, Flavor, MATRIX, MatrixError, ServerBinary, ServerVersion, Source, parse_info};
+use crate::engine::{ANSWER, block_on, engine};
 use crate::{Cli, CliError};
-
-/// An engine on this machine answers within milliseconds.
-const ENGINE: Duration = Duration::from_secs(3);
 
 /// An image is 10 to 50 MB.
 const PULL: Duration = Duration::from_mins(2);
@@ -74,19 +72,10 @@ pub(super) fn external(server: ExternalServer) -> Result<ServerBinary, MatrixErr
     }
 }
 
-async fn engine() -> Result<Docker, String> {
-    let engine = Docker::connect_with_local_defaults().map_err(|error| format!("no engine answers: {error}"))?;
-    match timeout(ENGINE, engine.ping()).await {
-        Ok(Ok(_)) => Ok(engine),
-        Ok(Err(error)) => Err(format!("no engine answers: {error}")),
-        Err(_) => Err(format!("no engine answers within {ENGINE:?}")),
-    }
-}
-
 async fn image_of(engine: &Docker, name: &str) -> Option<ServerBinary> {
     for (image, tag) in candidates(name) {
         let reference = format!("{image}:{tag}");
-        if let Ok(Ok(_)) = timeout(ENGINE, engine.inspect_image(&reference)).await {
+        if let Ok(Ok(_)) = timeout(ANSWER, engine.inspect_image(&reference)).await {
             let flavor = if image.starts_with("valkey") { Flavor::Valkey } else { Flavor::Redis };
             let version = ServerVersion::parse(tag)?;
             let source = Source::Image { image: image.to_owned(), tag: tag.to_owned() };
@@ -94,15 +83,4 @@ async fn image_of(engine: &Docker, name: &str) -> Option<ServerBinary> {
         }
     }
     None
-}
-
-/// Runs a future to its end from a place that may or may not be inside of a runtime.
-fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> T {
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime of one thread needs no more than this process has").block_on(future)
-        });
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }

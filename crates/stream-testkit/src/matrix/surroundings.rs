@@ -7,6 +7,10 @@ use std::{env, fmt, fs};
 
 use super::{ExternalServer, MatrixError, ServerBinary, WHEELS, docker, install};
 
+/// What a name in a selection begins with that means the container, whatever programs there are.
+const CONTAINER: &str = "container:";
+const NO_IMAGE: &str = "the engine has no image of the matrix";
+
 /// Where to look and what to select. [`from_env`](Self::from_env) is what tests use.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -78,11 +82,13 @@ impl Surroundings {
                 .split(',')
                 .map(str::trim)
                 .filter(|name| !name.is_empty())
-                .map(|name| match local.remove(name) {
-                    Some(server) => Ok(server),
-                    None => self.named(name, &local),
+                .map(|name| match (name.strip_prefix(CONTAINER), local.remove(name)) {
+                    (Some(image), _) => self.containers(image),
+                    (None, Some(server)) => Ok(vec![server]),
+                    (None, None) => self.named(name, &local).map(|server| vec![server]),
                 })
-                .collect::<Result<Vec<_>, _>>()?,
+                .collect::<Result<Vec<_>, _>>()?
+                .concat(),
         };
         selected.sort_by(|one, other| (one.version(), one.name()).cmp(&(other.version(), other.name())));
         if selected.is_empty() { Err(MatrixError::Nothing { tried: String::new() }) } else { Ok(selected) }
@@ -151,6 +157,22 @@ impl Surroundings {
             }
         }
         found
+    }
+
+    /// The server called `name` as a container, though there may be a program; of `all`, those that the engine has.
+    fn containers(&self, name: &str) -> Result<Vec<ServerBinary>, MatrixError> {
+        let found = match name {
+            _ if self.fetch == Fetch::Nothing => Err("not asked".to_owned()),
+            "all" => docker::present(),
+            name => docker::get(name, self.fetch).map(|server| vec![server]),
+        };
+        let found = found.and_then(|found| if found.is_empty() { Err(NO_IMAGE.to_owned()) } else { Ok(found) });
+        let named = |server: ServerBinary| ServerBinary { name: format!("{CONTAINER}{}", server.name), ..server };
+        found.map(|servers| servers.into_iter().map(named).collect()).map_err(|why| MatrixError::Missing {
+            wanted: format!("{CONTAINER}{name}"),
+            found: "not looked at: a container was asked for".to_owned(),
+            tried: lines(&[format!("Docker: {why}")]),
+        })
     }
 
     /// Fetches the server called `name`.
@@ -297,6 +319,15 @@ mod tests {
         let error = asked.servers().unwrap_err().to_string();
         assert!(error.starts_with("no server called redis-8.0 (there is: redis-7.0)"), "{error}");
         assert!(error.contains("cargo xtask servers --install"), "{error}");
+    }
+
+    #[test]
+    fn a_container_that_was_asked_for_is_not_replaced_by_a_program() {
+        let own = folder(&[("redis-7.0/redis-server", "Redis server v=7.0.15")]);
+        let asked = Surroundings { selection: Some("container:redis-7.0".into()), ..surroundings(own.path()) };
+        let error = asked.servers().unwrap_err().to_string();
+        assert!(error.starts_with("no server called container:redis-7.0"), "{error}");
+        assert!(error.contains("Docker: not asked"), "{error}");
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub enum SpawnError {
         /// What was wanted.
         wanted: &'static str,
     },
+    /// The server is not in a network of its own, which only containers can be.
+    #[error("cannot {wanted}: it is in no network of its own, as containers are (`--server container:NAME`)")]
+    NoNetwork {
+        /// What was wanted.
+        wanted: &'static str,
+    },
     /// The process does not take the signal: it is dead.
     #[error("could not {action} the server")]
     Signal {

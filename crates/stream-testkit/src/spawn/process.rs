@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::options::SOCKET;
 use super::port::free_port;
-use super::{ServerOptions, SpawnError, is_ready};
+use super::{ServerOptions, SpawnError, is_ready, last_words};
 use crate::wait::pause;
 
 /// How many ports are tried before the machine is held to be full.
@@ -102,7 +102,11 @@ impl Process {
                 (None, Ok(true)) => return Ok(Started::Ready),
                 (Some(_), _) if self.log().contains("Address already in use") => return Ok(Started::PortTaken),
                 (Some(status), _) => {
-                    return Err(SpawnError::Ended { what: what(), status: status.to_string(), log: self.last_words() });
+                    return Err(SpawnError::Ended {
+                        what: what(),
+                        status: status.to_string(),
+                        log: last_words(&self.log()),
+                    });
                 }
                 (None, answer) if Instant::now() >= deadline => return Err(self.not_ready(options, answer.err())),
                 (None, _) => pause().await,
@@ -114,15 +118,9 @@ impl Process {
         SpawnError::NotReady {
             what: self.program.display().to_string(),
             waited: options.deadline(),
-            log: self.last_words(),
+            log: last_words(&self.log()),
             source,
         }
-    }
-
-    fn last_words(&self) -> String {
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(8)..].join("\n")
     }
 }
 

@@ -6,7 +6,7 @@ use stream_redis::Value;
 
 use super::{ask, text};
 use crate::matrix::info_field;
-use crate::{RealServer, ServerBinary, ServerOptions, eventually};
+use crate::{Network, RealServer, ServerBinary, ServerOptions, eventually};
 
 const SLOTS: usize = 16_384;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub struct RealCluster {
 impl RealCluster {
     /// Starts `masters` nodes that share the slots evenly, each with a replica if `replicas`, and waits until all agree.
     /// A master that does not answer for three seconds is failed over; sooner, and a busy machine looks like a dead node.
-    /// `options` are for all nodes.
+    /// `options` are for all nodes; containers are in a network of their own.
     ///
     /// # Panics
     /// When it cannot be started, or is not ready within a minute.
@@ -31,12 +31,13 @@ impl RealCluster {
         let options = options.clone().args(["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"]);
         // A replica that could not follow in time must still be allowed to take over: these tests kill masters.
         let options = options.args(["--cluster-replica-validity-factor", "0"]);
+        let network = Network::of(binary).await.unwrap();
         let mut nodes = Vec::new();
         for _ in 0..masters * if replicas { 2 } else { 1 } {
-            nodes.push(RealServer::start(binary, &options).await.unwrap());
+            nodes.push(RealServer::start_in(binary, &options, network.as_ref()).await.unwrap());
         }
         let this = Self { nodes };
-        let first = this.nodes[0].port().to_string();
+        let (host, first) = (this.nodes[0].host(), this.nodes[0].port().to_string());
         for (place, node) in this.nodes.iter().enumerate() {
             ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]).await;
             if place < masters {
@@ -45,7 +46,7 @@ impl RealCluster {
                 command.extend(own.map(|slot| slot.to_string()));
                 ask(node, &command).await;
             }
-            ask(node, &["CLUSTER", "MEET", "127.0.0.1", &first]).await;
+            ask(node, &["CLUSTER", "MEET", host, &first]).await;
         }
         for node in &this.nodes {
             let mut met = Instant::now();
@@ -57,7 +58,7 @@ impl RealCluster {
                 let (nodes, first) = (&this.nodes, &first);
                 async move {
                     if meet {
-                        node.cli(&["CLUSTER", "MEET", "127.0.0.1", first]).await.ok()?;
+                        node.cli(&["CLUSTER", "MEET", host, first]).await.ok()?;
                     }
                     let info = node.cli(&["CLUSTER", "INFO"]).await.ok()?;
                     (info_field(&info, "cluster_known_nodes") == Some(&nodes.len().to_string())).then_some(())
@@ -147,7 +148,7 @@ impl RealCluster {
                 break;
             }
             let port = target.port().to_string();
-            let mut command = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"].map(str::to_owned).to_vec();
+            let mut command = ["MIGRATE", target.host(), &port, "", "0", "10000", "KEYS"].map(str::to_owned).to_vec();
             command.extend(keys.iter().map(text));
             ask(source, &command).await;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use stream_redis::Value;
 
 use super::text;
-use crate::{RealServer, ServerBinary, ServerOptions, eventually};
+use crate::{Network, RealServer, ServerBinary, ServerOptions, eventually};
 
 /// What the sentinels call the master.
 const MASTER: &str = "main";
@@ -22,23 +22,26 @@ pub struct SentinelSetup {
 }
 
 impl SentinelSetup {
-    /// Starts everything and waits until the sentinels know each other and the replica. `options` are for the servers.
+    /// Starts everything and waits until the sentinels know each other and the replica; containers in a network of their own.
+    /// `options` are for the servers.
     ///
     /// # Panics
     /// When it cannot be started, or is not ready within two minutes.
     pub async fn start(binary: &ServerBinary, options: &ServerOptions) -> Self {
-        let master = RealServer::start(binary, options).await.unwrap();
-        let port = master.port().to_string();
-        let replica = options.clone().args(["--replicaof", "127.0.0.1", &port]);
-        let replica = RealServer::start(binary, &replica).await.unwrap();
+        let network = Network::of(binary).await.unwrap();
+        let network = network.as_ref();
+        let master = RealServer::start_in(binary, options, network).await.unwrap();
+        let (host, port) = (master.host(), master.port().to_string());
+        let replica = options.clone().args(["--replicaof", host, &port]);
+        let replica = RealServer::start_in(binary, &replica, network).await.unwrap();
         let config = format!(
-            "sentinel monitor {MASTER} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {MASTER} 3000\n\
+            "sentinel monitor {MASTER} {host} {port} 2\nsentinel down-after-milliseconds {MASTER} 3000\n\
              sentinel failover-timeout {MASTER} 10000\n"
         );
         let options = ServerOptions::new().config(config).arg("--sentinel");
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            sentinels.push(RealServer::start(binary, &options).await.unwrap());
+            sentinels.push(RealServer::start_in(binary, &options, network).await.unwrap());
         }
         let this = Self { servers: [master, replica], sentinels };
         this.until_watched().await;
@@ -58,9 +61,9 @@ impl SentinelSetup {
     pub async fn master(&self) -> usize {
         for sentinel in &self.sentinels {
             if let Ok(Value::Array(parts)) = sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).await {
-                let port = parts[1].as_int();
-                let known = self.servers.iter().position(|server| Some(i64::from(server.port())) == port);
-                return known.unwrap_or_else(|| panic!("the sentinels name port {port:?}"));
+                let named = format!("{}:{}", text(&parts[0]), text(&parts[1]));
+                let known = self.servers.iter().position(|server| server.address() == named);
+                return known.unwrap_or_else(|| panic!("the sentinels name {named}"));
             }
         }
         panic!("no sentinel answers")

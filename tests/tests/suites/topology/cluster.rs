@@ -12,7 +12,7 @@ use super::load::{Load, Seen, Times, probe, thorough};
 use super::{LIMIT, durable, noting, on_programs, on_some_programs, plain, programs, publish, replicated};
 
 /// Three streams, each at another of three masters.
-async fn streams(cluster: &RealCluster) -> [String; 3] {
+pub(super) async fn streams(cluster: &RealCluster) -> [String; 3] {
     let mut names: [Option<String>; 3] = [None, None, None];
     for n in 0.. {
         let name = format!("orders-{n}");

@@ -1,6 +1,8 @@
 //! Sentinel setups and clusters of real servers: consumers and publishers go on through failovers and slots that move.
 
 mod cluster;
+mod cut_off;
+mod judged;
 mod load;
 mod sentinel;
 
@@ -15,7 +17,7 @@ use streamkeeper_tests::Journal;
 /// How long a failover with everything after it may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// The binaries of the matrix that are programs of this machine, since setups of several servers need ports of their own.
+/// The servers of the matrix of which several can be started: programs, and containers.
 fn programs() -> Vec<ServerBinary> {
     let mut programs = matrix::all();
     programs.retain(|binary| {

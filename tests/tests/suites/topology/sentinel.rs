@@ -210,5 +210,6 @@ async fn sentinels_that_do_not_answer_are_done_without() {
     client.connector().connect(&key).await.unwrap();
     setup.sentinels[0].kill9().await.unwrap();
     let error = client.connector().connect(&key).await.err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    // A process that died leaves an address that refuses; with a container the address goes, and nothing answers.
+    assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::Timeout), "{error}");
 }
