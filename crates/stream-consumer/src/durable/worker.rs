@@ -288,7 +288,7 @@ impl<W: Work> Worker<W> {
     fn may_read(&self) -> bool {
         // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
         self.waiting.len() < self.stream.config.waiting
-            && self.acks_settling < self.reading.room().saturating_mul(16)
+            && self.acks_settling < self.most_settling()
             && !self.is_behind()
     }
 
