@@ -91,6 +91,7 @@ async fn simulate(world: &Arc<World>) {
     }
     let mut others = JoinSet::new();
     others.spawn(chaos::look_on(Arc::clone(world)));
+    let mut maintenance = JoinSet::new();
     let tasks: [(_, _, maintain::Task); 3] = [
         ("trimmer", world.plan.trim_every, maintain::trim),
         ("cleaner", world.plan.clean_every, maintain::clean),
@@ -98,12 +99,16 @@ async fn simulate(world: &Arc<World>) {
     ];
     for (name, every, task) in tasks {
         if let Some(every) = every {
-            others.spawn(maintain::again(Arc::clone(world), name, every, task));
+            maintenance.spawn(maintain::again(Arc::clone(world), name, every, task));
         }
     }
     chaos::rage(world, &switches).await;
     if timeout(Duration::from_mins(30), joined(&mut publishers)).await.is_err() {
         world.violation("the publishers do not come to an end".to_owned());
+    }
+    // What a re-drive sends at last has to be handled as well.
+    if timeout(Duration::from_mins(30), joined(&mut maintenance)).await.is_err() {
+        world.violation("maintenance does not come to an end".to_owned());
     }
     judge::settle(world).await;
     judge::close(world);

@@ -122,9 +122,9 @@ impl Machine {
         self.inner().silent_since[line as usize].get_or_insert(now);
     }
 
-    /// An answer came.
-    pub(crate) fn heard(&self, line: Line) {
-        let since = self.inner().silent_since[line as usize].take();
+    /// An answer came to what was sent at this time; one to what was sent before the silence does not end it.
+    pub(crate) fn heard(&self, line: Line, sent: u64) {
+        let since = self.inner().silent_since[line as usize].take_if(|since| *since <= sent);
         if let Some(since) = since {
             self.world.silence(self, Cause::Network, since);
         }
@@ -133,7 +133,7 @@ impl Machine {
     /// What is not over yet at the end of its life, or of the run.
     pub(crate) fn close_silences(&self) {
         for line in Line::ALL {
-            self.heard(line);
+            self.heard(line, u64::MAX);
         }
     }
 

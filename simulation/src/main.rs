@@ -10,10 +10,6 @@ use std::time::Instant;
 use clap::Parser;
 use streamkeeper_simulation::{Mutation, Options, Outcome, Tally, run};
 
-/// Seeds that fail with this version, and nobody has found out yet whether it is the library or its judge that errs. They are
-/// told and do not fail a run; each has a line in `docs/testing.md`.
-const UNEXPLAINED: [u64; 3] = [129, 459, 489];
-
 #[derive(Debug, Parser)]
 struct Arguments {
     /// How many seeds, one after the other. Without it 500, or the one that `--seed` names.
@@ -45,8 +41,6 @@ struct Total {
     tally: Tally,
     seeds: u64,
     failed: Vec<(u64, Vec<String>)>,
-    /// Of [`UNEXPLAINED`], those that failed.
-    unexplained: Vec<u64>,
 }
 
 fn main() -> ExitCode {
@@ -69,10 +63,7 @@ fn main() -> ExitCode {
                     let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
                     total.seeds += 1;
                     total.tally.add(&outcome.tally);
-                    let known = seeds > 1 && arguments.mutation.is_none() && UNEXPLAINED.contains(&seed);
-                    if known && !outcome.violations.is_empty() {
-                        total.unexplained.push(seed);
-                    } else if !outcome.violations.is_empty() {
+                    if !outcome.violations.is_empty() {
                         total.failed.push((seed, outcome.violations));
                         enough.fetch_or(total.failed.len() >= arguments.failures, Ordering::Relaxed);
                     }
@@ -82,7 +73,6 @@ fn main() -> ExitCode {
     });
     let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     total.failed.sort();
-    total.unexplained.sort_unstable();
     tell(&total);
     println!("{:.1} s on {threads} threads", began.elapsed().as_secs_f64());
     let mut to_keep: Vec<u64> = total.failed.iter().map(|(seed, _)| *seed).collect();
@@ -105,9 +95,6 @@ fn tell(total: &Total) {
     let tally = &total.tally;
     let hours = tally.simulated.as_secs_f64() / 3_600.0;
     println!("seeds {}, failed {}", total.seeds, total.failed.len());
-    if !total.unexplained.is_empty() {
-        println!("NOT EXPLAINED YET, and known to fail: {:?}", total.unexplained);
-    }
     println!(
         "simulated hours {hours:.1}, entries {}, starts of handlers {}, commands {}, faults {}",
         tally.entries,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use fastrand::Rng;
 use stream_testkit::memory::Fault;
 
-use crate::machine::Line;
 use crate::plan::{Network, choose};
 use crate::world::{Weather, World};
 
@@ -19,39 +18,26 @@ pub(crate) fn install(world: &Arc<World>) {
     world.server.set_latency(world.plan.latency);
 }
 
-/// Which line a command goes over.
-fn line_of(command: &str) -> Line {
-    match command {
-        "XREADGROUP" => Line::Reads,
-        "EVALSHA RENEW" | "EVAL RENEW" => Line::Renewals,
-        _ => Line::Commands,
-    }
-}
-
 fn fault(world: &World, command: &str) -> Option<Fault> {
-    let (machine, drawn) = {
+    let (machine, line, drawn) = {
         let mut state = world.state();
         let scale = match state.weather {
             Weather::Over => return None,
             Weather::Calm => 1,
             Weather::Storm => 10,
         };
-        let machine = state.current.clone()?;
+        let (machine, line) = state.current.clone()?;
         let rng = &mut state.network;
         let rates = &world.plan.network;
         let drawn = if command == "CONNECT" { connecting(rng, rates, scale) } else { sent(rng, rates, scale, command) };
-        (machine, drawn?)
+        (machine, line, drawn?)
     };
     let Drawn { name, fault, silences, dies } = drawn;
     if let Some(name) = name {
         world.fault(name, &format!("{} {command}", machine.name));
     }
     if silences {
-        if command == "CONNECT" {
-            // Whichever it is for.
-            machine.fell_silent(Line::Commands);
-        }
-        machine.fell_silent(line_of(command));
+        machine.fell_silent(line);
     }
     if dies {
         machine.kill();

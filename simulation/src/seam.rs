@@ -34,17 +34,17 @@ fn departure(machine: &Machine) -> Option<Duration> {
     machine.world.draw(|rng| (rng.u32(..3) == 0).then(|| Duration::from_millis(rng.u64(1..5))))
 }
 
-/// Polls what a machine does with the server under its name; not to its end if it dies of it.
-async fn by<T>(machine: &Arc<Machine>, work: impl Future<Output = T>) -> T {
+/// Polls what a machine does with the server over one of its lines under its name; not to its end if it dies of it.
+async fn by<T>(machine: &Arc<Machine>, line: Line, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    poll_fn(|cx| polled_by(machine, || work.as_mut().poll(cx))).await
+    poll_fn(|cx| polled_by(machine, line, || work.as_mut().poll(cx))).await
 }
 
-fn polled_by<T>(machine: &Arc<Machine>, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+fn polled_by<T>(machine: &Arc<Machine>, line: Line, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
     if machine.is_dead() {
         return Poll::Pending;
     }
-    machine.world.state().current = Some(Arc::clone(machine));
+    machine.world.state().current = Some((Arc::clone(machine), line));
     let polled = poll();
     machine.world.state().current = None;
     // Whatever came of it, nobody is there any more to see it.
@@ -55,14 +55,13 @@ fn polled_by<T>(machine: &Arc<Machine>, poll: impl FnOnce() -> Poll<T>) -> Poll<
 impl Connector for Seam {
     async fn connect(&self, key: &StreamKey) -> Result<Arc<dyn Connection>, Error> {
         let machine = Arc::clone(&self.machine);
-        let inner = by(&machine, machine.world.server.connect(key)).await?;
+        let inner = by(&machine, Line::Commands, machine.world.server.connect(key)).await?;
         Ok(Arc::new(Wire { machine, inner, turn: Mutex::new(()) }))
     }
 
     async fn open_reader(&self, key: &StreamKey, name: &str) -> Result<Box<dyn Reader>, Error> {
         let machine = Arc::clone(&self.machine);
-        let inner = by(&machine, machine.world.server.open_reader(key, name)).await?;
-        machine.heard(Line::Reads);
+        let inner = by(&machine, Line::Reads, machine.world.server.open_reader(key, name)).await?;
         Ok(Box::new(Tap { machine, inner, unsent: Vec::new(), departs: None }))
     }
 }
@@ -85,30 +84,32 @@ impl Wire {
         if let Some(departure) = departure(machine) {
             sleep(departure).await;
         }
-        let watch = Watch::before(machine, requests);
-        let mut sent = pin!(self.inner.send(requests));
-        // The first poll has them carried out.
-        let first = poll_fn(|cx| Poll::Ready(polled_by(machine, || sent.as_mut().poll(cx)))).await;
-        watch.after(machine, requests);
-        drop(turn);
-        let replies = match first {
-            Poll::Ready(replies) => replies,
-            Poll::Pending => by(machine, sent).await,
-        };
         let renewal = requests.iter().any(|request| {
             let args: Vec<&[u8]> = request.args().take(2).collect();
             script(&args) == Some("renew")
         });
+        let line = if renewal { Line::Renewals } else { Line::Commands };
+        let departed = machine.world.now();
+        let watch = Watch::before(machine, requests);
+        let mut sent = pin!(self.inner.send(requests));
+        // The first poll has them carried out.
+        let first = poll_fn(|cx| Poll::Ready(polled_by(machine, line, || sent.as_mut().poll(cx)))).await;
+        watch.after(machine, requests);
+        drop(turn);
+        let replies = match first {
+            Poll::Ready(replies) => replies,
+            Poll::Pending => by(machine, line, sent).await,
+        };
         match &replies {
             Ok(replies) if replies.iter().any(Result::is_ok) => {
-                machine.heard(Line::Commands);
+                machine.heard(Line::Commands, departed);
                 if renewal {
-                    machine.heard(Line::Renewals);
+                    machine.heard(Line::Renewals, departed);
                 }
             }
             Ok(_) => {}
             Err(_) => {
-                machine.fell_silent(if renewal { Line::Renewals } else { Line::Commands });
+                machine.fell_silent(line);
                 watch::got_no_answer(machine, requests);
             }
         }
@@ -197,9 +198,9 @@ impl Reader for Tap {
             }
         }
         let before = batch.entries.len();
-        let polled = polled_by(&self.machine, || self.inner.poll_next(cx, batch));
+        let polled = polled_by(&self.machine, Line::Reads, || self.inner.poll_next(cx, batch));
         match &polled {
-            Poll::Ready(Ok(ReadProgress::Complete { .. })) => self.machine.heard(Line::Reads),
+            Poll::Ready(Ok(ReadProgress::Complete { .. })) => self.machine.heard(Line::Reads, u64::MAX),
             Poll::Ready(Err(_)) => self.machine.fell_silent(Line::Reads),
             _ => {}
         }

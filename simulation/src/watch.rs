@@ -112,6 +112,16 @@ pub(crate) fn starts(machine: &Machine, group: usize, id: EntryId) {
     }
 }
 
+/// A handler has returned well: what its process owns then does not come to it again.
+pub(crate) fn handled(machine: &Machine, group: usize, id: EntryId) {
+    let world = &*machine.world;
+    // Where the server has forgotten that it delivered the entry, it will do so once more; and who finds its stream fallen
+    // back forgets what it was about to acknowledge.
+    if !lost_lately(world, group) && owner(world, group, id).as_deref() == Some(machine.name.as_str()) {
+        world.state().done.insert((group, id), machine.number);
+    }
+}
+
 /// Whether the group was lost so shortly ago that not every process may know.
 fn lost_lately(world: &World, group: usize) -> bool {
     let unaware = u64::try_from((world.plan.lease * 3 + world.plan.block).as_micros()).unwrap_or(u64::MAX);

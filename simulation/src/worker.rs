@@ -224,7 +224,7 @@ impl Run {
         let world = &self.machine.world;
         world.happened(self.group, What::Finished { process, entry, attempt, result });
         if result == Returned::Done && !self.context.is_cancelled() {
-            world.state().done.insert((self.group, entry), process);
+            watch::handled(&self.machine, self.group, entry);
         }
     }
 

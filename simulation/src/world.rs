@@ -11,7 +11,7 @@ use stream_testkit::MemoryServer;
 use stream_testkit::history::{Cause, Event, History, What};
 use tokio::time::Instant;
 
-use crate::machine::Machine;
+use crate::machine::{Line, Machine};
 use crate::mutation::Mutation;
 use crate::plan::{Kind, Plan};
 
@@ -39,8 +39,8 @@ pub(crate) struct State {
     pub(crate) rng: Rng,
     /// Whether things go wrong at all, and whether they do so often.
     pub(crate) weather: Weather,
-    /// Whose command is being carried out.
-    pub(crate) current: Option<Arc<Machine>>,
+    /// Whose command is being carried out, and over which of its lines.
+    pub(crate) current: Option<(Arc<Machine>, Line)>,
     pub(crate) machines: u32,
     /// The consumer processes that live, by their place in the plan.
     pub(crate) workers: Vec<Option<Arc<Machine>>>,

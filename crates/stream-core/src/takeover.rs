@@ -52,6 +52,12 @@ impl Takeover {
     pub fn count(attempt: u32, alone: bool, retry: &RetryPolicy) -> u64 {
         u64::from(attempt) + u64::from(alone || !retry.admits(attempt))
     }
+
+    /// The number of starts with which an entry goes back to the group when a stop cuts start number `attempt` short. It
+    /// counts, but never so that the entry is given up for it: nobody died.
+    pub fn cut_short(attempt: u32, retry: &RetryPolicy) -> u32 {
+        retry.attempts_limit().map_or(attempt, |most| attempt.min(most))
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +94,20 @@ mod tests {
         let retry = RetryPolicy::immediate().max_attempts(4);
         let died = Takeover::decide(Takeover::count(5, false, &retry), &retry);
         assert_eq!(died, Takeover::GiveUp { attempts: 5 });
+    }
+
+    #[test]
+    fn a_stop_ends_no_entry_however_often_it_cuts_the_last_start_short() {
+        let retry = RetryPolicy::immediate().max_attempts(3);
+        let mut attempt = 1;
+        for _ in 0..10 {
+            attempt = match Takeover::decide(Takeover::cut_short(attempt, &retry).into(), &retry) {
+                Takeover::Start { attempt } | Takeover::Suspect { attempt, .. } => attempt,
+                Takeover::GiveUp { attempts } => panic!("given up after {attempts} attempts"),
+            };
+        }
+        assert_eq!(attempt, 4);
+        assert_eq!(Takeover::cut_short(9_000, &RetryPolicy::immediate().unlimited()), 9_000);
     }
 
     #[test]

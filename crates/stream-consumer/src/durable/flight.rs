@@ -115,7 +115,14 @@ pub(crate) async fn take_suspect(stream: Arc<Stream>, mut recount: Recount, flee
         way = way => way,
     };
     let result = match way {
-        Ok(Way::Open(places)) => return take_alone(stream, recount, places, &fleet.shutdown).await,
+        Ok(Way::Open(places)) => {
+            let mut landed = take_alone(stream, recount, places, &fleet.shutdown).await;
+            if let Landed::Taken { recounts, result: Err(_), .. } = &mut landed {
+                // The next time it may be alone again.
+                recounts.iter_mut().for_each(|recount| recount.alone = alone);
+            }
+            return landed;
+        }
         Ok(Way::End) => return Landed::NotTaken { recounts: vec![recount], suspect: true },
         Ok(Way::Gone(gone)) => Ok(vec![gone]),
         Err(error) => Err(error),

@@ -35,10 +35,19 @@ pub(crate) struct Recount {
     pub(crate) slot: Slot,
     pub(crate) id: EntryId,
     pub(crate) attempt: u32,
+    /// Whether it starts only when no other suspect runs.
+    pub(crate) suspect: bool,
     /// Whether nothing may run beside it, which its count on the server tells.
     pub(crate) alone: bool,
     /// Whether it goes to the dead letters instead of a handler.
     pub(crate) give_up: bool,
+}
+
+impl Recount {
+    /// Of an entry that starts among the others.
+    pub(crate) fn new(slot: Slot, id: EntryId, attempt: u32) -> Self {
+        Self { slot, id, attempt, suspect: false, alone: false, give_up: false }
+    }
 }
 
 /// An entry that waits behind another of its key.
@@ -120,6 +129,8 @@ pub(crate) struct Alone {
 pub(crate) enum TakenOver {
     /// With their delivery counts; their bodies are not fetched yet.
     Counted(Vec<(Slot, EntryId, u64)>),
+    /// Those that this process had finished before their group was lost.
+    Finished(Vec<(Slot, EntryId)>),
     /// With their bodies, where the server does not let us ask for the counts.
     Whole(Vec<(Slot, stream_core::Entry)>),
 }

@@ -100,7 +100,7 @@ impl<W: Work> Worker<W> {
                     self.leave_lane(slot);
                 }
                 self.stream.book().ledger.set_stage(slot, Stage::Waiting);
-                let recount = Recount { slot, id, attempt: attempt.saturating_add(1), alone: false, give_up: false };
+                let recount = Recount::new(slot, id, attempt.saturating_add(1));
                 self.wait(now() + after, Wake::Recount(recount));
             }
             Verdict::DeadLetter(reason) => self.bury_with(slot, delivery, reason),
@@ -166,9 +166,9 @@ impl<W: Work> Worker<W> {
                 count(&self.stream.counters.dead_lettered, 1);
                 let (attempts, reason) = (burial.letter.attempts, &burial.letter.reason);
                 self.stream.tell(&Event::DeadLettered { id, attempts, reason });
-                let mut book = self.stream.book();
-                book.finished.insert(id);
-                book.ledger.remove(burial.slot);
+                // It is not remembered as finished: what makes it come back may have taken its letter away as well, and then
+                // it has to end in the dead letters once more.
+                self.stream.book().ledger.remove(burial.slot);
             }
             Ok(false) => {
                 self.stream.lost(burial.slot);
@@ -234,6 +234,17 @@ impl<W: Work> Worker<W> {
         self.acks.push((slot, id));
         self.acks_settling += 1;
         self.flush |= self.is_over_alone(slot);
+    }
+
+    /// Entries that this process had finished are ours once more: they are acknowledged and not run.
+    pub(crate) fn recognise(&mut self, entries: Vec<(Slot, EntryId)>) {
+        if entries.is_empty() {
+            return;
+        }
+        count(&self.stream.counters.recognised, entries.len() as u64);
+        self.acks_settling += entries.len();
+        self.acks.extend(entries);
+        self.acks_since.get_or_insert_with(now);
     }
 
     /// Notes that the handler of the suspect that runs alone has ended. Returns whether it was that.
@@ -367,7 +378,9 @@ impl<W: Work> Worker<W> {
                 if suspect {
                     self.suspect_under_way = false;
                 }
-                self.recounts.extend(recounts);
+                for recount in recounts {
+                    self.line_up(recount);
+                }
             }
             Landed::TakenBack => {}
             Landed::Buried { burial, result } => self.buried(*burial, result),

@@ -106,7 +106,7 @@ impl<W: Work> Worker<W> {
                 // This process was frozen or cut off: ask before starting. The attempt is not counted twice.
                 self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
                 let attempt = ready.delivery.attempt();
-                self.recounts.push_back(Recount { slot: ready.slot, id, attempt, alone: false, give_up: false });
+                self.recounts.push_back(Recount::new(ready.slot, id, attempt));
                 None
             }
             _ => {
@@ -192,7 +192,7 @@ impl<W: Work> Worker<W> {
         let now = now();
         let stream = Arc::clone(&self.stream);
         let mut book = stream.book();
-        let mut taken_over = Vec::new();
+        let (mut taken_over, mut recognised) = (Vec::new(), Vec::new());
         for Undelivered { id, deliveries, claimed } in undelivered {
             if !claimed {
                 book.read_to = book.read_to.max(id);
@@ -203,13 +203,16 @@ impl<W: Work> Worker<W> {
                 continue;
             }
             let slot = book.ledger.insert(id, now, None);
-            if claimed {
+            if book.recognises(id) {
+                recognised.push((slot, id));
+            } else if claimed {
                 taken_over.push((slot, id, deliveries));
             } else {
-                self.recounts.push_back(Recount { slot, id, attempt: 1, alone: false, give_up: false });
+                self.recounts.push_back(Recount::new(slot, id, 1));
             }
         }
         drop(book);
+        self.recognise(recognised);
         if !taken_over.is_empty() {
             count(&stream.counters.taken_over, taken_over.len() as u64);
             stream.tell(&Event::TakenOver { count: taken_over.len() });
@@ -223,21 +226,30 @@ impl<W: Work> Worker<W> {
             TakenOver::Counted(entries) => {
                 let first = self.stream.config.acknowledge == Acknowledge::First;
                 for (slot, id, deliveries) in entries {
-                    let recount = |attempt, alone, give_up| Recount { slot, id, attempt, alone, give_up };
                     if first {
                         // What is pending was not acknowledged, so whoever died had not started it.
                         let attempt = u32::try_from(deliveries.saturating_add(1)).unwrap_or(u32::MAX);
-                        self.recounts.push_back(recount(attempt, false, false));
+                        self.recounts.push_back(Recount::new(slot, id, attempt));
                         continue;
                     }
                     match Takeover::decide(deliveries, &self.stream.config.retry) {
-                        Takeover::Suspect { attempt, alone } => self.suspects.push_back(recount(attempt, alone, false)),
-                        Takeover::GiveUp { attempts } => self.recounts.push_back(recount(attempts, true, true)),
-                        Takeover::Start { attempt } => self.recounts.push_back(recount(attempt, false, false)),
+                        Takeover::Suspect { attempt, alone } => {
+                            self.suspects.push_back(Recount {
+                                suspect: true,
+                                alone,
+                                ..Recount::new(slot, id, attempt)
+                            });
+                        }
+                        Takeover::GiveUp { attempts } => {
+                            let recount = Recount { alone: true, give_up: true, ..Recount::new(slot, id, attempts) };
+                            self.recounts.push_back(recount);
+                        }
+                        Takeover::Start { attempt } => self.recounts.push_back(Recount::new(slot, id, attempt)),
                         _ => {}
                     }
                 }
             }
+            TakenOver::Finished(entries) => self.recognise(entries),
             TakenOver::Whole(entries) => {
                 let since = now();
                 let mut before_start = Vec::new();
@@ -260,6 +272,10 @@ impl<W: Work> Worker<W> {
     /// at most, so that new entries are not held up by failing ones.
     pub(crate) fn start_recounts(&mut self) {
         self.full = false;
+        if let Some(at) = self.takes_not_before {
+            let line = std::mem::take(&mut self.recounts);
+            return self.take_again(line, at);
+        }
         if self.recounting || self.recounts.is_empty() {
             return;
         }
@@ -331,6 +347,10 @@ impl<W: Work> Worker<W> {
 
     /// Starts the next suspect when no other runs; its last attempt with nothing beside it.
     pub(crate) fn start_suspect(&mut self) {
+        if let Some(at) = self.takes_not_before {
+            let line = std::mem::take(&mut self.suspects);
+            return self.take_again(line, at);
+        }
         if self.suspect_under_way {
             return;
         }
@@ -370,7 +390,7 @@ impl<W: Work> Worker<W> {
                 return;
             }
             result => {
-                let Err(error) = result else { return self.take_again(recounts, now() + PAUSE) };
+                let Err(error) = result else { return self.pause_takes(recounts, now() + PAUSE) };
                 // Whatever it is, they stay ours and are tried again, ever more seldom.
                 if self.takes_failed == 0 && error.recovery() == Recovery::Fatal {
                     self.stream
@@ -378,7 +398,7 @@ impl<W: Work> Worker<W> {
                 }
                 let pause = self.stream.config.backoff.delay(self.takes_failed, fastrand::f64()).max(PAUSE);
                 self.takes_failed = self.takes_failed.saturating_add(1);
-                return self.take_again(recounts, now() + pause);
+                return self.pause_takes(recounts, now() + pause);
             }
         };
         self.takes_failed = 0;
@@ -399,7 +419,7 @@ impl<W: Work> Worker<W> {
                 // The answer came so late that somebody else may own it by now: asked once more, for the same count.
                 Taken::Entry(_) if self.is_stale(recount, at) => {
                     permits.pop();
-                    self.take_again(vec![recount], now());
+                    self.take_again([recount], now());
                 }
                 Taken::Entry(entry) => {
                     let permit =
@@ -465,7 +485,13 @@ impl<W: Work> Worker<W> {
         !checked_later && !config.lease.is_certain(taken, now())
     }
 
-    pub(crate) fn take_again(&mut self, recounts: Vec<Recount>, at: Instant) {
+    /// These could not be counted, and so nothing else can: all wait for the same time, in the order in which they stood.
+    fn pause_takes(&mut self, recounts: Vec<Recount>, at: Instant) {
+        self.takes_not_before = Some(at);
+        self.take_again(recounts, at);
+    }
+
+    pub(crate) fn take_again(&mut self, recounts: impl IntoIterator<Item = Recount>, at: Instant) {
         for recount in recounts {
             self.wait(at, Wake::Recount(recount));
         }

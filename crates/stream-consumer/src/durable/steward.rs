@@ -173,10 +173,11 @@ impl Search {
             for id in &claimed.deleted {
                 stream.deleted(*id);
             }
+            let mut finished = Vec::new();
             if self.plain {
                 let mut whole = Vec::new();
                 for entry in claimed.entries {
-                    if let Some(slot) = take_up(stream, entry.id()) {
+                    if let Some(slot) = take_up(stream, entry.id(), &mut finished) {
                         whole.push((slot, entry));
                     }
                 }
@@ -195,10 +196,11 @@ impl Search {
                 };
                 let counted: Vec<_> = counts
                     .into_iter()
-                    .filter_map(|(id, count)| take_up(stream, id).map(|slot| (slot, id, count)))
+                    .filter_map(|(id, count)| take_up(stream, id, &mut finished).map(|slot| (slot, id, count)))
                     .collect();
                 tell(stream, taken_over, counted.len(), TakenOver::Counted(counted)).await;
             }
+            tell(stream, taken_over, finished.len(), TakenOver::Finished(finished)).await;
             if ended && budget.is_lifted() && !from_the_beginning {
                 // The pass began in the middle, and what is searched for may lie before it.
                 from_the_beginning = true;
@@ -266,8 +268,9 @@ fn room(stream: &Stream) -> usize {
     free.max(config.concurrency.div_ceil(2).saturating_sub(stream.in_line()))
 }
 
-/// Holds an entry that was claimed; `None` if it was held all the time: then its lease is as good as new.
-fn take_up(stream: &Stream, id: EntryId) -> Option<Slot> {
+/// Holds an entry that was claimed. `None` if it was held all the time: then its lease is as good as new; or if it is one of
+/// those that this process has `finished`.
+fn take_up(stream: &Stream, id: EntryId, finished: &mut Vec<(Slot, EntryId)>) -> Option<Slot> {
     let at = now();
     let mut book = stream.book();
     book.uncounted.remove(&id);
@@ -278,7 +281,12 @@ fn take_up(stream: &Stream, id: EntryId) -> Option<Slot> {
         return None;
     }
     // One that was lost and came back is another delivery: the handler that runs here still is not its owner.
-    Some(book.ledger.insert(id, at, None))
+    let slot = book.ledger.insert(id, at, None);
+    if book.recognises(id) {
+        finished.push((slot, id));
+        return None;
+    }
+    Some(slot)
 }
 
 /// They are ours, and until their counts are known, nothing else tells them from what a read was cut off from.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stream_core::{DeadReason, EntryId, Lease, Slot};
+use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
 
 use super::held::{InLane, Recount, TakenOver, Wake};
 use super::reading::undelivered;
@@ -172,6 +172,7 @@ impl<W: Work> Worker<W> {
                 TakenOver::Counted(entries) => unstarted.extend(
                     entries.into_iter().map(|(slot, id, starts)| (slot, id, u32::try_from(starts).unwrap_or(u32::MAX))),
                 ),
+                TakenOver::Finished(entries) => self.recognise(entries),
                 TakenOver::Whole(entries) => {
                     unstarted.extend(entries.into_iter().map(|(slot, entry)| (slot, entry.id(), 1)));
                 }
@@ -209,7 +210,8 @@ impl<W: Work> Worker<W> {
                 if let Some(token) = delivery.token() {
                     token.cancel();
                 }
-                aborted.push((slot, delivery.id(), delivery.attempt()));
+                let starts = Takeover::cut_short(delivery.attempt(), &self.stream.config.retry);
+                aborted.push((slot, delivery.id(), starts));
             }
         }
         aborted.retain(|(slot, ..)| matches!(self.stream.book().ledger.lease(*slot), Lease::Held(_)));

@@ -66,6 +66,13 @@ pub(crate) struct Stream {
     busy_since: AtomicU64,
 }
 
+impl Book {
+    /// Whether this process has finished an entry that is delivered now: its group was lost, and made anew further back.
+    pub(crate) fn recognises(&self, id: EntryId) -> bool {
+        self.recognise && self.finished.contains(id)
+    }
+}
+
 impl Stream {
     pub(crate) fn new(
         config: &Arc<Config>,

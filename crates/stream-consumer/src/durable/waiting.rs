@@ -69,6 +69,12 @@ impl<W: Work> Worker<W> {
         self.waiting.push(Waiting { at, sequence: self.sequence, wake });
     }
 
+    /// Puts an entry in the line to be counted.
+    pub(crate) fn line_up(&mut self, recount: Recount) {
+        let line = if recount.suspect { &mut self.suspects } else { &mut self.recounts };
+        line.push_back(recount);
+    }
+
     pub(crate) fn wake(&mut self, now: Instant) {
         while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
             match self.waiting.pop().map(|waiting| waiting.wake) {
@@ -77,9 +83,7 @@ impl<W: Work> Worker<W> {
                 Some(Wake::Bury(burial)) if self.is_lost(burial.slot) => self.forget(burial.slot),
                 Some(Wake::Recount(recount)) => {
                     self.stream.book().ledger.set_stage(recount.slot, Stage::Queued);
-                    // A count that says that nothing runs beside it has to stay true, also where it could not be set at once.
-                    let line = if recount.alone { &mut self.suspects } else { &mut self.recounts };
-                    line.push_back(recount);
+                    self.line_up(recount);
                 }
                 Some(Wake::Bury(burial)) => self.bury(*burial),
                 None => {}

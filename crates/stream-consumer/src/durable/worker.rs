@@ -60,6 +60,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) full: bool,
     /// How often in a row counts could not be set.
     pub(crate) takes_failed: u32,
+    /// Until then none are tried, since the last could not be.
+    pub(crate) takes_not_before: Option<Instant>,
     pub(crate) suspects: VecDeque<Recount>,
     pub(crate) suspect_under_way: bool,
     /// The suspect that nothing may run beside.
@@ -128,6 +130,7 @@ impl<W: Work> Worker<W> {
             oversize: None,
             full: false,
             takes_failed: 0,
+            takes_not_before: None,
             suspects: VecDeque::new(),
             suspect_under_way: false,
             alone: None,
@@ -194,13 +197,16 @@ impl<W: Work> Worker<W> {
     fn go_on(&mut self) {
         let now = now();
         self.stream.begin_turn(now);
+        self.takes_not_before.take_if(|at| *at <= now);
         self.wake(now);
         self.let_others_in(now);
         self.start_suspect();
         self.start_recounts();
         self.start_ready();
         self.leave_line();
-        self.stream.set_in_line(self.recounts.len() + self.suspects.len());
+        // Who cannot start what it has takes over no more.
+        let in_line = if self.takes_failed > 0 { usize::MAX } else { self.recounts.len() + self.suspects.len() };
+        self.stream.set_in_line(in_line);
         self.flush_if_due(now);
         // What was withheld is settled without a command that would come back.
         self.let_others_in(now);
@@ -296,7 +302,7 @@ impl<W: Work> Worker<W> {
     fn is_behind(&self) -> bool {
         let config = &self.stream.config;
         let ordered = config.lane_of.is_some() || config.retry_order == RetryOrder::InPlace;
-        ordered && (self.recounting || !self.recounts.is_empty())
+        ordered && (self.recounting || !self.recounts.is_empty() || self.takes_not_before.is_some())
     }
 
     async fn next(&mut self, running: bool) -> Happened<W> {
@@ -421,7 +427,7 @@ impl<W: Work> Worker<W> {
         let now = self.reading.delivered_since(now());
         let received = batch.entries.len();
         let mut bytes = 0;
-        let mut recognised = 0;
+        let mut recognised = Vec::new();
         let first = self.stream.config.acknowledge == Acknowledge::First;
         let no_ack = self.stream.config.acknowledge == Acknowledge::NoAck;
         // Keys are made by code of the user, which is not called while the book is open.
@@ -438,12 +444,8 @@ impl<W: Work> Worker<W> {
                         // Delivered again because the group was made anew; it is held already and now owned again.
                         book.ledger.confirm(slot, now);
                         continue;
-                    } else if book.recognise && book.finished.contains(id) {
-                        recognised += 1;
-                        let slot = book.ledger.insert(id, now, None);
-                        self.acks.push((slot, id));
-                        self.acks_settling += 1;
-                        self.acks_since.get_or_insert(now);
+                    } else if book.recognises(id) {
+                        recognised.push((book.ledger.insert(id, now, None), id));
                         continue;
                     }
                 }
@@ -465,9 +467,7 @@ impl<W: Work> Worker<W> {
         self.batch = batch;
         self.reading.received(received, bytes);
         count(&self.stream.counters.received, received as u64);
-        if recognised > 0 {
-            count(&self.stream.counters.recognised, recognised);
-        }
+        self.recognise(recognised);
         if first {
             self.acknowledge_first(after_book);
         } else {

@@ -2,6 +2,7 @@
 
 mod acknowledging;
 mod blocking;
+mod finished;
 mod late;
 mod modes;
 mod nodes;
@@ -9,6 +10,7 @@ mod owning;
 mod panicking;
 mod stopping;
 mod support;
+mod takes;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -290,6 +290,12 @@ impl Facts {
         self.processes.get(&process)?.ended
     }
 
+    /// Whether a process was asked to stop between these times.
+    pub(super) fn stopped_between(&self, process: u32, from: u64, until: u64) -> bool {
+        let stopping = self.processes.get(&process).and_then(|process| process.stopping);
+        stopping.is_some_and(|at| (from..=until).contains(&at))
+    }
+
     /// When a run was over at the latest: it returned, was told to stop, or its process died.
     pub(super) fn over(&self, run: &Run) -> u64 {
         let ended = run.ended.map(|(at, _)| at).or_else(|| Some(self.ended(run.process)?.0));

@@ -69,6 +69,12 @@ impl Count<'_> {
                 highest = run.attempt - 1;
             }
             let due = highest + 1;
+            // A stop that cuts the last start short is nobody's death: it is started once more, as often as that happens.
+            let stopped = before.is_some_and(|before| {
+                (before.attempt, run.attempt) == (max + 1, max + 1)
+                    && before.ended.is_none()
+                    && facts.stopped_between(before.process, before.began, run.began)
+            });
             if run.attempt < due {
                 // A later one of the same number is judged in its turn.
                 let seen = self.entry.runs[..place].iter().any(|other| other.attempt == run.attempt);
@@ -78,15 +84,15 @@ impl Count<'_> {
                     (before.attempt, true) == (run.attempt, before.process != run.process)
                         && facts.was_silent_between(run.process, before.began, run.began)
                 });
-                if !took_it_blindly && (seen || !facts.is_unaware(run.process, run.began)) {
+                if !took_it_blindly && !stopped && (seen || !facts.is_unaware(run.process, run.began)) {
                     self.wrong.push(format!("attempt {} where {due} was due", run.attempt));
                 }
-            } else if run.attempt > due {
+            } else if run.attempt > due && !(lost && self.goes_on(place)) {
                 self.skipped(run.attempt - due, since, run.began, || {
                     format!("attempt {} where {due} was due", run.attempt)
                 });
             }
-            let repeated = run.attempt == max + 1 && facts.deaths(since, run.began) > 0;
+            let repeated = run.attempt == max + 1 && (stopped || facts.deaths(since, run.began) > 0);
             if run.attempt > max && !repeated {
                 self.wrong.push(format!("attempt {} of {max}", run.attempt));
             }
@@ -94,6 +100,14 @@ impl Count<'_> {
             since = run.began;
             before = Some(run);
         }
+    }
+
+    /// Whether a process goes on with its own count: it held the entry all the time, although the group was lost and others
+    /// had the entry meanwhile.
+    fn goes_on(&self, place: usize) -> bool {
+        let run = &self.entry.runs[place];
+        let own = self.entry.runs[..place].iter().rfind(|before| before.process == run.process);
+        own.is_some_and(|before| before.attempt + 1 == run.attempt && before.ended.is_some())
     }
 
     fn skipped(&mut self, count: u32, since: u64, until: u64, what: impl Fn() -> String) {

@@ -106,17 +106,18 @@ fn wrong_letter(
         (Fate::Kills, Reason::Exhausted) => {
             used_up && entry.runs.iter().any(|run| run.ended.is_some_and(|(_, end)| end == Returned::Failed))
         }
-        (Fate::Handled, Reason::OwnerDied) => used_up && is_unlucky(entry, facts),
+        (Fate::Handled, Reason::OwnerDied) => used_up && is_unlucky(entry, letter, facts),
         (Fate::Free, _) => true,
         _ => false,
     };
     (!fits).then(|| format!("{:?} after {} attempts", letter.reason, letter.attempts).to_lowercase())
 }
 
-/// Whether every run of the entry ended with its process, or fell into a time in which that was silent.
-fn is_unlucky(entry: &Entry, facts: &Facts) -> bool {
+/// Whether every run of the entry that the letter may speak of ended with its process, or fell into a time in which that was
+/// silent. Where the group was lost, attempts are counted anew, and one of the counts came to the letter.
+fn is_unlucky(entry: &Entry, letter: &Letter, facts: &Facts) -> bool {
     let cut_short = |run: &Run| match run.ended {
-        None => facts.ended(run.process).is_some_and(|(_, how)| how.is_crash()),
+        None => run.told.is_some() || facts.ended(run.process).is_some_and(|(_, how)| how.is_crash()),
         // That it was handled may have been unknown to the server when the process died, or forgotten by it.
         Some((at, _)) => {
             run.told.is_some()
@@ -125,7 +126,15 @@ fn is_unlucky(entry: &Entry, facts: &Facts) -> bool {
                 || facts.lost_group_between(run.began, u64::MAX)
         }
     };
-    !entry.runs.is_empty() && entry.runs.iter().all(cut_short)
+    if entry.runs.is_empty() {
+        // Each of its owners died between counting the start and starting.
+        return facts.deaths(entry.published.unwrap_or(0), u64::MAX) >= u64::from(letter.attempts);
+    }
+    let anew =
+        |before: &Run, run: &Run| run.attempt <= before.attempt && facts.lost_group_between(before.began, run.began);
+    let counts: Vec<&[Run]> = entry.runs.chunk_by(|before, run| !anew(before, run)).collect();
+    let came_to_it = |runs: &[Run]| counts.len() == 1 || runs.iter().any(|run| run.attempt + 1 >= letter.attempts);
+    counts.iter().any(|runs| came_to_it(runs) && runs.iter().all(cut_short))
 }
 
 pub(super) fn named(id: EntryId, entry: &Entry) -> String {

@@ -141,3 +141,40 @@ fn what_a_lost_group_lets_come_again_was_not_known_to_be_done_long_before() {
     let mut twice = lost(9_000);
     twice.at(9_500, What::DoneUpTo { entry: id(5) }).holds();
 }
+
+#[test]
+fn who_held_an_entry_through_a_loss_of_the_group_goes_on_with_its_own_count() {
+    let mut case = good();
+    case.expectations.max_attempts = 5;
+    case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).failed(1_100, 1, 6, 2).failed(2_000, 2, 6, 1);
+    let before = case.clone();
+    case.done(3_000, 1, 6, 3).lost_group(1_500);
+    // Message 3 is given up after three attempts, which are not all.
+    let attempts = |case: &Case| case.verdict().count(Rule::Attempts);
+    assert_eq!(attempts(&case), 0, "{:?}", case.verdict());
+    let mut case = before;
+    case.done(3_000, 1, 6, 4).lost_group(1_500);
+    assert_eq!(attempts(&case), 1, "{:?}", case.verdict());
+}
+
+#[test]
+fn a_stop_may_cut_the_last_start_short_more_than_once() {
+    let mut case = good();
+    case.published(6, Fate::Handled);
+    for (attempt, process) in [(1, 1), (2, 2), (3, 3)] {
+        let ms = 1_000 * u64::from(attempt);
+        case.started(ms, process, 6, attempt).ended(ms + 1, process, Ending::Killed);
+    }
+    case.at(0, What::ProcessStarted { process: 5, consumer: "host-5".to_owned() });
+    case.started(5_000, 4, 6, 4).at(6_000, What::Stopping { process: 4 }).ended(6_001, 4, Ending::Stopped);
+    case.done(7_000, 5, 6, 4).holds();
+    let mut case = good();
+    case.published(6, Fate::Handled);
+    for (attempt, process) in [(1, 1), (2, 2), (3, 3)] {
+        let ms = 1_000 * u64::from(attempt);
+        case.started(ms, process, 6, attempt).ended(ms + 1, process, Ending::Killed);
+    }
+    case.at(0, What::ProcessStarted { process: 5, consumer: "host-5".to_owned() });
+    case.started(5_000, 4, 6, 4).ended(6_001, 4, Ending::Killed).done(7_000, 5, 6, 4);
+    case.fails(Rule::Attempts, "attempt 4 where 5 was due");
+}

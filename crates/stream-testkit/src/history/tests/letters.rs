@@ -44,6 +44,37 @@ fn a_message_whose_processes_died_at_every_attempt_is_unlucky() {
 }
 
 #[test]
+fn a_message_whose_owners_died_before_they_started_it_is_unlucky() {
+    let mut case = good();
+    case.published(6, Fate::Handled).letter(6, 2, Reason::OwnerDied);
+    case.expectations.max_attempts = 2;
+    // The others of the history fail three times.
+    let innocent = |case: &Case| case.verdict().count(Rule::Innocent);
+    case.ended(5_000, 3, Ending::Killed);
+    assert_eq!(innocent(&case), 1, "one death is not two");
+    case.ended(6_000, 4, Ending::Killed);
+    assert_eq!(innocent(&case), 0);
+}
+
+#[test]
+fn after_a_loss_of_the_group_one_count_that_only_deaths_ended_is_enough_for_a_letter() {
+    let mut case = good();
+    case.published(6, Fate::Handled).started(1_000, 1, 6, 1).ended(1_001, 1, Ending::Killed);
+    case.started(5_000, 3, 6, 2).ended(5_001, 3, Ending::Killed).started(9_000, 4, 6, 3);
+    case.ended(9_001, 4, Ending::Killed).letter(6, 3, Reason::OwnerDied);
+    case.done(70_000, 2, 6, 1);
+    assert_eq!(case.verdict().count(Rule::Innocent), 1, "{:?}", case.verdict());
+    case.lost_group(50_000);
+    assert_eq!(case.holds().unlucky, 1);
+    // But not one in which it was handled.
+    let mut case = good();
+    case.published(6, Fate::Handled).started(1_000, 1, 6, 1).ended(1_001, 1, Ending::Killed);
+    case.lost_group(50_000).failed(61_000, 2, 6, 1).failed(62_000, 2, 6, 2).done(63_000, 2, 6, 3);
+    case.letter(6, 3, Reason::OwnerDied);
+    assert_eq!(case.verdict().count(Rule::Innocent), 1, "{:?}", case.verdict());
+}
+
+#[test]
 fn a_message_is_in_the_dead_letters_once() {
     let mut case = good();
     case.letter(3, 3, Reason::Exhausted);

@@ -1,0 +1,79 @@
+//! Counts that cannot be set: all that is to be counted waits for the same time, and stays what it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use stream_consumer::{Consumer, Context, Outcome, RetryPolicy, Shutdown};
+use stream_testkit::MemoryServer;
+use stream_testkit::memory::Fault;
+use tokio::time::sleep;
+
+use super::support::{Journal, abandoned, publish, settled};
+
+#[tokio::test(start_paused = true)]
+async fn retries_share_one_pause_while_the_server_is_busy() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 200);
+    server.fail_always("EVALSHA TAKE", Fault::error("BUSY Redis is busy running a script."));
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer =
+        Consumer::durable(&server.client()).stream("s").group("g").retry(RetryPolicy::immediate()).build().unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let fails = cx.attempt() == 1;
+                let noted = journal.done(cx);
+                async move {
+                    noted.await;
+                    if fails { Outcome::failed("not yet") } else { Outcome::Done }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    sleep(Duration::from_mins(10)).await;
+    // One entry alone asks as often: ever more seldom, down to the longest pause of the backoff.
+    let asked = server.count("EVALSHA TAKE");
+    assert!(asked < 60, "asked {asked} times in ten minutes");
+    server.clear_faults();
+    settled(&server, "s", "g", 200, &journal).await;
+    assert!(journal.attempts().values().all(|attempts| *attempts == [1, 2]), "{:?}", journal.attempts());
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspects_that_could_not_be_counted_are_still_started_one_at_a_time() {
+    let server = MemoryServer::new();
+    abandoned(&server, "s", 10, 3);
+    for _ in 0..10 {
+        server.fail_next("EVALSHA TAKE", Fault::error("BUSY Redis is busy running a script."));
+    }
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown, most) = (journal.clone(), shutdown.clone(), Arc::clone(&most));
+        async move {
+            let handler = move |cx: Context| {
+                let (noted, running, most) = (journal.done(cx), Arc::clone(&running), Arc::clone(&most));
+                async move {
+                    noted.await;
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    sleep(Duration::from_secs(5)).await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    settled(&server, "s", "g", 10, &journal).await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert!(server.count("EVALSHA TAKE") > 10);
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+}
