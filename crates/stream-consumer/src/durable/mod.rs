@@ -8,6 +8,7 @@ mod afterwards;
 mod config;
 mod first;
 mod flight;
+mod flights;
 mod gaps;
 mod group;
 mod held;

@@ -253,6 +253,13 @@ impl<W: Work> Worker<W> {
         alone.map(|alone| alone.handled.get_or_insert_with(now)).is_some()
     }
 
+    /// How many acknowledgements may be awaited: as many for all streams together as for one, but twice what each may hold,
+    /// so that one that alone has a backlog is not held up. Where many have one, the server gets to the reads of each before
+    /// the acknowledgements of all, which come over one connection, and what is held would be new memory.
+    pub(crate) fn most_settling(&self) -> usize {
+        self.reading.room().saturating_mul((16 / self.stream.config.streams.len().max(1)).max(2))
+    }
+
     /// Writes the acknowledgements that have come together, if it is time to.
     pub(crate) fn flush_if_due(&mut self, now: Instant) {
         if self.acks.is_empty() {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use stream_core::{Certainty, EntryId, Inline, Lanes, Slot, Stage};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -20,6 +19,7 @@ use tokio_util::sync::PollSemaphore;
 
 use super::config::{Acknowledge, RetryOrder};
 use super::flight::{Flight, Landed};
+use super::flights::Flights;
 use super::held::{Alone, Fleet, InLane, Ready, Recount, TakenOver, Waiting};
 use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
@@ -88,7 +88,7 @@ pub(crate) struct Worker<W: Work> {
     /// How often in a row the server refused them.
     pub(crate) acks_refused: u32,
     pub(crate) flush: bool,
-    flights: FuturesUnordered<Flight>,
+    flights: Flights,
     /// Whether there are commands that were not polled yet, and so not sent.
     unsent: bool,
     /// Whether a command was sent that the connection's task has not seen yet.
@@ -151,7 +151,7 @@ impl<W: Work> Worker<W> {
             acks_not_before: None,
             acks_refused: 0,
             flush: false,
-            flights: FuturesUnordered::new(),
+            flights: Flights::new(),
             unsent: false,
             sent: false,
             happened: None,
@@ -294,7 +294,7 @@ impl<W: Work> Worker<W> {
     fn may_read(&self) -> bool {
         // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
         self.waiting.len() < self.stream.config.waiting
-            && self.acks_settling < self.reading.room().saturating_mul(16)
+            && self.acks_settling < self.most_settling()
             && !self.is_behind()
     }
 
@@ -341,7 +341,7 @@ impl<W: Work> Worker<W> {
             return Poll::Ready(Happened::Ended(ended));
         }
         self.sent |= self.unsent;
-        if let Poll::Ready(Some(landed)) = self.flights.poll_next_unpin(cx) {
+        if let Poll::Ready(landed) = self.flights.poll(cx) {
             return Poll::Ready(Happened::Landed(Box::new(landed)));
         }
         self.unsent = false;
