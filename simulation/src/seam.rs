@@ -10,7 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stream_core::StreamKey;
 use stream_redis::{
-    Client, Connection, Connector, Error, ReadBatch, ReadProgress, ReadRequest, Reader, Request, ServerError, Value,
+    Client, Connection, Connector, Error, ReadBatch, ReadProgress, ReadRequest, Reader, Request, Rest, ServerError,
+    Value,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Sleep, sleep};
@@ -184,6 +185,10 @@ impl Reader for Tap {
 
     fn in_flight(&self) -> usize {
         self.unsent.len() + self.inner.in_flight()
+    }
+
+    fn rest(&self) -> Option<Rest> {
+        self.inner.rest().filter(|_| self.unsent.is_empty())
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Result<ReadProgress, Error>> {

@@ -106,6 +106,19 @@ pub enum ReadProgress {
     },
 }
 
+/// The rest of a reply that has arrived as a whole, before its entries are handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    /// The id of the last entry.
+    pub last: EntryId,
+    /// Entries that are still to be handed out.
+    pub entries: usize,
+    /// Bytes that they take as they came, which is a little more than what they hold.
+    pub bytes: usize,
+    /// Entries of the whole reply.
+    pub total: usize,
+}
+
 /// A connection for blocking reads alone.
 ///
 /// All state lives in the reader, so dropping a future around [`poll_next`](Self::poll_next) loses nothing; to give up a
@@ -123,4 +136,13 @@ pub trait Reader: Send {
     /// After an error reply (see [`Error::server`]) that read is over and the reader goes on with the next. After any other
     /// error, a timeout included, the reader is of no more use. Entries already added to `batch` are valid in both cases.
     fn poll_next(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Result<ReadProgress, Error>>;
+
+    /// After [`ReadProgress::Partial`] of an `XREAD`: the rest of its reply, where all of it is known to be here. Who goes on
+    /// after the last id can submit the next read now, so that the server works while the rest is decoded and handled.
+    ///
+    /// `None` promises nothing: the rest may be on its way, be too short to be worth it, or not have been looked at, as
+    /// with a second read in flight. A reader that never tells, which is what this does by default, only costs time.
+    fn rest(&self) -> Option<Rest> {
+        None
+    }
 }

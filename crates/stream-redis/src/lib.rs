@@ -24,7 +24,7 @@ pub use appender::Appender;
 pub use capability::{Capabilities, Capability};
 pub use client::Client;
 pub use cluster::ClusterOptions;
-pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader};
+pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Rest};
 pub use error::{Error, ErrorKind, ServerError};
 pub use fenced::{Fenced, Owner, Taken};
 pub use options::{

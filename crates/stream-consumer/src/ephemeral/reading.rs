@@ -1,7 +1,9 @@
 //! [`Reading`]: the reading socket of one stream as a state machine: prepared, open, comparing, pausing.
 //!
-//! One read is under way at a time, because the next one begins where it ended. Between two reads, at most once in a BLOCK
-//! period, the stream is compared with what was read of it. A missing stream is no error here: its reads are empty.
+//! A read begins where the one before ended, so it is asked for as soon as the last id of that is known: with a backlog
+//! before its entries are decoded, if there is room for both, and else when it is complete. Between two reads, at most once
+//! in a BLOCK period, the stream is compared with what was read of it, and none is under way then. A missing stream is no
+//! error here: its reads are empty.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -73,6 +75,8 @@ pub(crate) struct Reading {
     doubt: NodeDoubt,
     /// The read under way: how many it asks for, and since when.
     asked: Option<(usize, Instant)>,
+    /// The read after it, if that was asked for already.
+    asked_next: Option<(usize, Instant)>,
     /// Whether part of the present reply has arrived.
     in_reply: bool,
     /// Whether the last reply left nothing behind on the server.
@@ -105,6 +109,7 @@ impl Reading {
             backoff: Backoff::new(config.backoff),
             doubt: NodeDoubt::default(),
             asked: None,
+            asked_next: None,
             in_reply: false,
             drained: true,
             compared: None,
@@ -155,20 +160,46 @@ impl Reading {
         }
         // Half the room at most, so that the next read can be under way while this one's entries are handled.
         let want = want.min(limit.div_ceil(2));
-        let block = self.stream.config.block;
+        let known = tail.is_known();
+        let after = tail.cursor();
+        let due = self.is_due(known);
         let State::Open(mut reader) = std::mem::replace(&mut self.state, State::Closed) else { return };
-        let due = self.compare_now || self.compared.is_none_or(|at| now().saturating_duration_since(at) >= block);
-        if due && self.may_compare && tail.is_known() {
+        if due {
             let stream = Arc::clone(&self.stream);
             let facts = async move { stream.link.within(LOOK, facts(&stream, false)).await };
             self.state = State::Comparing(reader, Box::pin(facts));
             return;
         }
         self.compare_now = false;
-        let from = ReadFrom::After(tail.cursor());
-        reader.submit(&ReadRequest { key: self.stream.source.stream.clone(), from, count: want, block: Some(block) });
-        self.asked = Some((want, now()));
+        self.asked = Some(ask(&self.stream, &mut *reader, after, want));
         self.state = State::Open(reader);
+    }
+
+    /// Whether it is time to compare.
+    fn is_due(&self, known: bool) -> bool {
+        let waited = |at| now().saturating_duration_since(at) >= self.stream.config.block;
+        self.may_compare && known && (self.compare_now || self.compared.is_none_or(waited))
+    }
+
+    /// Asks for what comes after a reply that is here and was not handed out yet, if that is as long as was asked for and
+    /// there is room for both beside the `held`. So the server works while the reply is decoded and handled.
+    fn ask_behind(&mut self, held: (usize, usize), batch: &ReadBatch) {
+        let State::Open(reader) = &self.state else { return };
+        let (Some(rest), Some((wanted, _)), None) = (reader.rest(), self.asked, self.asked_next) else { return };
+        if rest.total < wanted || self.is_due(true) {
+            return;
+        }
+        let handed_out: usize = batch.entries.iter().map(stream_core::Entry::size).sum();
+        let held = (held.0 + batch.entries.len() + rest.entries, held.1 + handed_out + rest.bytes);
+        let limit = self.ahead.limits().concurrency;
+        let want = self.ahead.want(held.0, held.1).min(limit.div_ceil(2));
+        if want >= limit.div_ceil(4)
+            && let State::Open(reader) = &mut self.state
+        {
+            self.asked_next = Some(ask(&self.stream, &mut **reader, rest.last, want));
+            // Or handlers would run before it is written.
+            self.drained = false;
+        }
     }
 
     /// Reads no more.
@@ -176,7 +207,8 @@ impl Reading {
         self.state = State::Closed;
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Progress> {
+    /// `held` is what the worker holds, in entries and bytes.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch, held: (usize, usize)) -> Poll<Progress> {
         loop {
             match &mut self.state {
                 State::Closed => return Poll::Pending,
@@ -234,6 +266,7 @@ impl Reading {
                     if let Some(end) = end.or(missing) {
                         return Poll::Ready(end);
                     }
+                    self.ask_behind(held, batch);
                     if batch.entries.len() > before || self.asked.is_none() {
                         return Poll::Ready(Progress::Entries);
                     }
@@ -340,7 +373,7 @@ impl Reading {
         self.backoff.reset();
         self.doubt.reset();
         self.ahead.completed();
-        let Some((wanted, since)) = self.asked.take() else { return };
+        let Some((wanted, since)) = std::mem::replace(&mut self.asked, self.asked_next.take()) else { return };
         self.drained = total < wanted;
         if total > 0 {
             self.early_empties = 0;
@@ -367,7 +400,7 @@ impl Reading {
         let recovery = self.doubt.recovery(&error);
         match recovery {
             Recovery::Satisfied | Recovery::Missing | Recovery::Retry => {
-                (self.asked, self.in_reply) = (None, false);
+                (self.asked, self.in_reply) = (self.asked_next.take(), false);
                 let pause = self.backoff.next(fastrand::f64());
                 if recovery == Recovery::Retry {
                     self.stream.pulse.troubled();
@@ -389,7 +422,7 @@ impl Reading {
 
     /// Something stands against reading: pauses and prepares anew, or gives up.
     fn trouble(&mut self, error: Error) -> Option<Progress> {
-        (self.asked, self.in_reply) = (None, false);
+        (self.asked, self.asked_next, self.in_reply) = (None, None, false);
         if let Some(tail) = &mut self.tail {
             tail.was_absent();
         }
@@ -412,6 +445,13 @@ impl Reading {
         self.state = State::Pausing(None, Box::pin(tokio::time::sleep(pause)));
         None
     }
+}
+
+/// Submits a read of `want` entries, and says so.
+fn ask(stream: &Stream, reader: &mut dyn Reader, after: EntryId, want: usize) -> (usize, Instant) {
+    let (key, from, block) = (stream.source.stream.clone(), ReadFrom::After(after), Some(stream.config.block));
+    reader.submit(&ReadRequest { key, from, count: want, block });
+    (want, now())
 }
 
 /// Opens the reading socket, then asks for the facts: the start, or what became of the stream meanwhile.

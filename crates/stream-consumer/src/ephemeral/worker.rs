@@ -196,7 +196,7 @@ impl<W: Work> Worker<W> {
         {
             return Poll::Ready(Happened::Permit(permit));
         }
-        match self.reading.poll(cx, &mut self.batch) {
+        match self.reading.poll(cx, &mut self.batch, (self.held, self.held_bytes)) {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
             Poll::Pending if self.again => Poll::Ready(Happened::Timer),
             Poll::Pending => Poll::Pending,

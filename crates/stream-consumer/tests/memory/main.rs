@@ -1,6 +1,7 @@
 //! The run loop on the in-memory server and on paused time: exact where real servers can only be watched.
 
 mod acknowledging;
+mod ahead;
 mod blocking;
 mod finished;
 mod late;

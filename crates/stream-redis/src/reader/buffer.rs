@@ -12,7 +12,7 @@ use stream_core::Entry;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::decoder::{Decoder, Event};
-use crate::{Error, ErrorKind, ReadBatch, ServerError};
+use crate::{Error, ErrorKind, ReadBatch, Rest, ServerError};
 
 /// Bytes of the first read, and of the largest.
 const FIRST_READ: usize = 64 << 10;
@@ -22,7 +22,11 @@ const LARGEST_READ: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) enum Decoded {
     NeedMore,
-    Complete { total: usize },
+    /// The rest of the reply is there, and decoded only when this is called again.
+    Rest(Rest),
+    Complete {
+        total: usize,
+    },
     Error(ServerError),
 }
 
@@ -51,8 +55,9 @@ impl Buffer {
         self.bytes.capacity()
     }
 
-    /// Decodes what is there, up to the end of a reply.
-    pub(super) fn decode(&mut self, batch: &mut ReadBatch) -> Result<Decoded, Error> {
+    /// Decodes what is there, up to the end of a reply; with `look_ahead` only the first entry, if the rest of its reply is
+    /// there.
+    pub(super) fn decode(&mut self, batch: &mut ReadBatch, mut look_ahead: bool) -> Result<Decoded, Error> {
         loop {
             let event = self.decoder.step(&self.bytes).map_err(|malformed| {
                 Error::new(ErrorKind::Protocol, format!("not the reply to a read: {}", malformed.0))
@@ -63,6 +68,12 @@ impl Buffer {
                     self.bytes.advance(body.start);
                     let fields = self.bytes.split_to(body.len()).freeze();
                     batch.entries.push(Entry::from_parts(id, fields, self.decoder.spans()));
+                    // Once for what has arrived: of a reply in pieces, each is looked through once.
+                    if std::mem::take(&mut look_ahead)
+                        && let Some(rest) = self.decoder.rest(&self.bytes)
+                    {
+                        return Ok(Decoded::Rest(rest));
+                    }
                 }
                 Event::Deleted(id) => batch.deleted.push(id),
                 Event::Complete { total } => return Ok(Decoded::Complete { total }),

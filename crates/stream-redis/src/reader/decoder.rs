@@ -9,11 +9,14 @@ use stream_core::{EntryId, FieldSpan};
 
 use super::head::{Head, Malformed, PartialHead};
 use super::quick;
+use crate::Rest;
 
 /// An error, or another string without a length, that is longer is noise.
 const MAX_LINE: usize = 64 << 10;
 /// Two 64-bit numbers and a hyphen have 41 digits.
 const MAX_ID: usize = 64;
+/// A rest of fewer entries is decoded before anything could be made of it.
+const LEAST_REST: i64 = 16;
 /// Room for the fields of an entry that is kept for the next one.
 const KEPT_SPANS: usize = 1 << 12;
 
@@ -130,6 +133,18 @@ impl Decoder {
     /// Whether part of a reply has arrived.
     pub(super) fn in_reply(&self) -> bool {
         !matches!(self.state, State::Reply) || self.head.is_begun()
+    }
+
+    /// The rest of the reply, between two entries of it, if all of it is in `data`.
+    pub(super) fn rest(&self, data: &[u8]) -> Option<Rest> {
+        if !matches!(self.state, State::Entry) || self.head.is_begun() || self.entries_left < LEAST_REST {
+            return None;
+        }
+        let left = self.entries_left as u64;
+        let (last, end) = quick::last(data, self.position, left)?;
+        let entries = usize::try_from(left).ok()?;
+        let (last, bytes) = (EntryId::parse(last).ok()?, end - self.position);
+        Some(Rest { last, entries, bytes, total: self.total + entries })
     }
 
     /// How many bytes at the front of the buffer are done with.

@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 use self::buffer::{Buffer, Decoded};
-use crate::{Error, ErrorKind, ReadBatch, ReadProgress, ReadRequest, Reader};
+use crate::{Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Rest};
 
 /// One poll reads about this many bytes at most before it returns, so that others get their turn.
 const POLL_BYTES: usize = 256 << 10;
@@ -43,6 +43,8 @@ pub struct SocketReader<S> {
     unflushed: bool,
     in_flight: VecDeque<InFlight>,
     buffer: Buffer,
+    /// What is left of the reply that is being handed out, once that was looked at.
+    rest: Option<Rest>,
     /// Since when the oldest read is waited for; `None` before its first poll.
     waiting_since: Option<Instant>,
     /// When bytes of an unfinished reply came last.
@@ -56,6 +58,8 @@ struct InFlight {
     command: &'static str,
     key: StreamKey,
     block: Duration,
+    /// Whether the next read may depend on the last id of this one.
+    goes_on: bool,
 }
 
 impl<S> fmt::Debug for SocketReader<S> {
@@ -79,6 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> SocketReader<S> {
             unflushed: false,
             in_flight: VecDeque::new(),
             buffer: Buffer::new(),
+            rest: None,
             waiting_since: None,
             progress: None,
             alarm: None,
@@ -158,11 +163,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Reader for SocketReader<S> {
     fn submit(&mut self, read: &ReadRequest) {
         encode::encode(read, &mut self.out);
         let block = read.block.unwrap_or_default();
-        self.in_flight.push_back(InFlight { command: encode::command(read), key: read.key.clone(), block });
+        let goes_on = matches!(read.from, ReadFrom::After(_));
+        self.in_flight.push_back(InFlight { command: encode::command(read), key: read.key.clone(), block, goes_on });
     }
 
     fn in_flight(&self) -> usize {
         self.in_flight.len()
+    }
+
+    fn rest(&self) -> Option<Rest> {
+        self.rest
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Result<ReadProgress, Error>> {
@@ -178,9 +188,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Reader for SocketReader<S> {
         }
         let before = batch.entries.len() + batch.deleted.len();
         let mut bytes = 0;
+        // Told once, and only to those who could use it: whoever has submitted the next read already cannot.
+        let told = self.rest.take().is_some();
+        let look_ahead = !told && self.in_flight.len() == 1 && self.in_flight[0].goes_on;
         loop {
-            match self.buffer.decode(batch) {
+            match self.buffer.decode(batch, look_ahead) {
                 Ok(Decoded::NeedMore) => {}
+                Ok(Decoded::Rest(rest)) => {
+                    self.rest = Some(rest);
+                    return Poll::Ready(Ok(ReadProgress::Partial));
+                }
                 Ok(Decoded::Complete { total }) => {
                     return Poll::Ready(self.finish().map(|_| ReadProgress::Complete { total }));
                 }

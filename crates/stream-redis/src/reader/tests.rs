@@ -7,6 +7,7 @@ use stream_core::{Entry, EntryId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 mod properties;
+mod rest;
 
 use super::*;
 use crate::ReadFrom;

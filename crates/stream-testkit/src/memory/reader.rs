@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use stream_core::{Entry, EntryId};
-use stream_redis::{Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Value};
+use stream_redis::{Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Rest, Value};
 use tokio::time::Instant;
 
 use super::link::{LinkId, Ticket};
@@ -149,6 +149,15 @@ impl Reader for MemoryReader {
         self.unsent.len() + self.sent.len()
     }
 
+    fn rest(&self) -> Option<Rest> {
+        let arriving = self.arriving.as_ref().filter(|arriving| !arriving.torn && self.in_flight() == 1)?;
+        let goes_on = self.sent.front().is_some_and(|sent| matches!(sent.read.from, ReadFrom::After(_)));
+        let Value::Array(last) = arriving.entries.back().filter(|_| goes_on)? else { return None };
+        let last = last.first()?.as_bytes()?;
+        let bytes = arriving.entries.iter().map(size).sum();
+        Some(Rest { last: EntryId::parse(last).ok()?, entries: arriving.entries.len(), bytes, total: arriving.total })
+    }
+
     fn poll_next(&mut self, cx: &mut Context<'_>, batch: &mut ReadBatch) -> Poll<Result<ReadProgress, Error>> {
         if let Some(kind) = self.failed {
             return Poll::Ready(Err(Error::new(kind, "this connection failed before: open a new one")));
@@ -209,6 +218,14 @@ fn entries_of(reply: Value) -> VecDeque<Value> {
             _ => VecDeque::new(),
         },
         _ => VecDeque::new(),
+    }
+}
+
+/// Bytes of a reply, about.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(parts) => parts.iter().map(size).sum(),
+        other => other.as_bytes().map_or(0, <[u8]>::len),
     }
 }
 
