@@ -187,6 +187,10 @@ async fn lose_tail(world: &World) {
         lost(world, group, since);
     }
     down(world, true).await;
+    // Nobody knew of it before.
+    let now = world.now();
+    let groups = 0..world.plan.groups.len();
+    world.state().known.losses.extend(groups.map(|group| (group, now)));
 }
 
 /// The group, or the latest of it, was lost.

@@ -41,8 +41,8 @@ struct Inner {
     passage: Passage,
     wakers: Vec<Waker>,
     frozen_at: u64,
-    /// Since when the commands of a line may not have got through, in the order of the lines.
-    silent_since: [Option<u64>; 3],
+    /// Since when, and since which departure, the commands of a line may not have got through, in the order of the lines.
+    silent_since: [Option<(u64, u64)>; 3],
     /// Whether it knows that its group is there.
     seen_group: bool,
 }
@@ -118,14 +118,14 @@ impl Machine {
 
     /// Something keeps what it sends, or the answers, from getting through.
     pub(crate) fn fell_silent(&self, line: Line) {
-        let now = self.world.now();
-        self.inner().silent_since[line as usize].get_or_insert(now);
+        let since = (self.world.now(), self.world.state().departures);
+        self.inner().silent_since[line as usize].get_or_insert(since);
     }
 
-    /// An answer came to what was sent at this time; one to what was sent before the silence does not end it.
-    pub(crate) fn heard(&self, line: Line, sent: u64) {
-        let since = self.inner().silent_since[line as usize].take_if(|since| *since <= sent);
-        if let Some(since) = since {
+    /// An answer came to what left as number `departure`; one to what left before the silence does not end it.
+    pub(crate) fn heard(&self, line: Line, departure: u64) {
+        let since = self.inner().silent_since[line as usize].take_if(|(_, first)| *first <= departure);
+        if let Some((since, _)) = since {
             self.world.silence(self, Cause::Network, since);
         }
     }

@@ -90,7 +90,11 @@ impl Wire {
             script(&args) == Some("renew")
         });
         let line = if renewal { Line::Renewals } else { Line::Commands };
-        let departed = machine.world.now();
+        let departed = {
+            let mut state = machine.world.state();
+            state.departures += 1;
+            state.departures
+        };
         let watch = Watch::before(machine, requests);
         let mut sent = pin!(self.inner.send(requests));
         // The first poll has them carried out.

@@ -124,9 +124,13 @@ pub(crate) fn handled(machine: &Machine, group: usize, id: EntryId) {
 
 /// Whether the group was lost so shortly ago that not every process may know.
 fn lost_lately(world: &World, group: usize) -> bool {
+    lost_since(world, group, world.now())
+}
+
+/// Whether the group was lost since then, or so shortly before that not every process knew.
+pub(crate) fn lost_since(world: &World, group: usize, then: u64) -> bool {
     let unaware = u64::try_from((world.plan.lease * 3 + world.plan.block).as_micros()).unwrap_or(u64::MAX);
-    let now = world.now();
-    world.state().known.losses.iter().any(|(which, at)| *which == group && now.saturating_sub(*at) < unaware)
+    world.state().known.losses.iter().any(|(which, at)| *which == group && then < at.saturating_add(unaware))
 }
 
 fn owners(world: &World, group: usize) -> Owners {

@@ -205,10 +205,8 @@ impl Run {
             let (which, began) = (state.tally.starts, world.now());
             (which, state.open.insert((process, entry), (which, attempt, began)))
         };
-        let lost_since =
-            |began: u64| world.state().known.losses.iter().any(|(which, at)| *which == group && *at >= began);
-        if let Some((_, attempt, _)) = before.filter(|(.., began)| lost_since(*began)) {
-            // What it held before the loss is not its any more, and came back as another delivery.
+        if let Some((_, attempt, _)) = before.filter(|(.., began)| watch::lost_since(world, group, *began)) {
+            // What it held before it knew of the loss is not its any more, and came back as another delivery.
             world.happened(group, What::Finished { process, entry, attempt, result: Returned::Failed });
         }
         world.happened(group, What::Started { process, entry, number, attempt });

@@ -42,6 +42,8 @@ pub(crate) struct State {
     /// Whose command is being carried out, and over which of its lines.
     pub(crate) current: Option<(Arc<Machine>, Line)>,
     pub(crate) machines: u32,
+    /// How many requests have left so far.
+    pub(crate) departures: u64,
     /// The consumer processes that live, by their place in the plan.
     pub(crate) workers: Vec<Option<Arc<Machine>>>,
     pub(crate) known: Known,
@@ -129,6 +131,7 @@ impl World {
             weather: Weather::Calm,
             current: None,
             machines: 0,
+            departures: 0,
             workers: vec![None; plan.workers.len()],
             known: Known::default(),
             open: BTreeMap::new(),

@@ -47,6 +47,17 @@ pub struct StreamState {
     pub now_ms: u64,
 }
 
+impl StreamState {
+    /// Whether a plan of this state takes what is needed by now: a group, of those that there are `now` with the ids they
+    /// were delivered last, has fallen back, since it was destroyed and made anew, or is new and begins below `min_id`.
+    pub fn is_outdated<'a>(&self, min_id: EntryId, now: impl IntoIterator<Item = (&'a GroupName, EntryId)>) -> bool {
+        now.into_iter().any(|(name, delivered)| match self.groups.iter().find(|group| group.name == *name) {
+            Some(before) => delivered < before.last_delivered,
+            None => delivered.successor().is_some_and(|next| next < min_id),
+        })
+    }
+}
+
 /// What may be trimmed. By default whatever all groups have finished, exactly; nothing when there is no group.
 ///
 /// Every further rule keeps more, never less, but for [`exclude_stale`](Self::exclude_stale). On a stream without groups,

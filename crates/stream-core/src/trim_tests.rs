@@ -51,6 +51,21 @@ fn pending_entries_and_new_groups_are_kept() {
 }
 
 #[test]
+fn a_plan_is_outdated_when_a_group_has_fallen_back_or_a_new_one_needs_what_it_takes() {
+    let seen = stream(vec![group("a", 40, None), group("b", 70, Some(60))]);
+    let outdated = |now: &[(&str, u64)]| {
+        let now: Vec<_> = now.iter().map(|(name, last)| (GroupName::new(*name).unwrap(), id(*last))).collect();
+        seen.is_outdated(EntryId::new(40, 1), now.iter().map(|(name, last)| (name, *last)))
+    };
+    assert!(!outdated(&[("a", 40), ("b", 70)]));
+    assert!(!outdated(&[("a", 41)]), "one that is gone needs nothing, one that went on needs less");
+    assert!(outdated(&[("a", 40), ("b", 69)]));
+    assert!(outdated(&[("a", 40), ("b", 70), ("new", 39)]));
+    assert!(!outdated(&[("a", 40), ("b", 70), ("new", 40)]), "it begins where the plan ends");
+    assert!(!outdated(&[]));
+}
+
+#[test]
 fn ids_are_numbers() {
     let mut stream = stream(vec![group("a", 1, None), group("b", 1, None)]);
     stream.last_generated = EntryId::new(100, 50);

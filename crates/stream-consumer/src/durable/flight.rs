@@ -119,7 +119,9 @@ pub(crate) async fn take_suspect(stream: Arc<Stream>, mut recount: Recount, flee
             let mut landed = take_alone(stream, recount, places, &fleet.shutdown).await;
             if let Landed::Taken { recounts, result: Err(_), .. } = &mut landed {
                 // The next time it may be alone again.
-                recounts.iter_mut().for_each(|recount| recount.alone = alone);
+                for recount in recounts {
+                    recount.alone = alone;
+                }
             }
             return landed;
         }

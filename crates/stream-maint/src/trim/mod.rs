@@ -14,8 +14,8 @@ mod report;
 use std::time::Duration;
 
 use stream_core::{EntryId, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy};
-use stream_redis::command::{Precision, Trim, TrimTo, XTrim};
-use stream_redis::{Client, Error};
+use stream_redis::command::{Precision, Trim, TrimTo, XInfoGroups, XTrim};
+use stream_redis::{Client, Error, ErrorKind};
 
 pub use builder::TrimmerBuilder;
 pub use readers::Readers;
@@ -199,7 +199,7 @@ impl Trimmer {
         let Some(look) = self.look().await? else { return Ok(Trimmed::NoStream) };
         let plan = self.policy.plan(&look.state);
         let removed = match plan.min_id {
-            Some(min_id) => self.trim(min_id, plan.approximate).await?,
+            Some(min_id) => self.trim(&look.state, min_id, plan.approximate).await?,
             None => 0,
         };
         let report = TrimReport::new(&look, plan, removed);
@@ -226,24 +226,31 @@ impl Trimmer {
         Ok(Some(look))
     }
 
-    /// Deletes what is below `min_id`, in steps.
-    async fn trim(&mut self, min_id: EntryId, approximate: bool) -> Result<u64, Error> {
-        let command =
-            |precision| XTrim { key: self.link.key().clone(), trim: Trim { to: TrimTo::MinId(min_id), precision } };
-        let step = command(Precision::Approximate { limit: Some(STEP) });
-        let exact = command(Precision::Exact);
+    /// Deletes what is below `min_id`, in steps, for as long as what was seen of the groups still holds.
+    async fn trim(&mut self, state: &StreamState, min_id: EntryId, approximate: bool) -> Result<u64, Error> {
         let mut removed = 0;
+        let mut precision = Precision::Approximate { limit: Some(STEP) };
         loop {
-            let went = self.link.run(&step).await?;
+            let groups = match self.link.run(&XInfoGroups { key: self.link.key().clone() }).await {
+                Ok(groups) => groups,
+                Err(error) if error.kind() == ErrorKind::Missing => return Ok(removed),
+                Err(error) => return Err(error),
+            };
+            if state.is_outdated(min_id, groups.iter().map(|group| (&group.name, group.last_delivered))) {
+                tracing::info!(stream = %self.stream(), "a group was made anew while its stream was trimmed: it goes on next time");
+                return Ok(removed);
+            }
+            let exact = precision == Precision::Exact;
+            let trim = Trim { to: TrimTo::MinId(min_id), precision };
+            let went = self.link.run(&XTrim { key: self.link.key().clone(), trim }).await?;
             removed += went;
+            if exact || (went == 0 && approximate) {
+                return Ok(removed);
+            }
             if went == 0 {
-                break;
+                precision = Precision::Exact;
             }
         }
-        if !approximate {
-            removed += self.link.run(&exact).await?;
-        }
-        Ok(removed)
     }
 }
 

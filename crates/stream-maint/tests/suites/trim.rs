@@ -295,6 +295,29 @@ async fn trouble_is_counted_and_heals_with_a_new_connection() {
     assert_eq!(totals.failures, seen.iter().flatten().count() as u64);
 }
 
+/// A group that is destroyed, and made anew at the beginning, between the look at the groups and the cut.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_made_anew_while_its_stream_is_trimmed_loses_nothing() {
+    for made_anew in ["0", "3-0"] {
+        let server = MemoryServer::new();
+        for n in 1..=9 {
+            server.command(["XADD", "s", &format!("{n}-0"), "n", "1"]).unwrap();
+        }
+        server.command(["XGROUP", "CREATE", "s", "g", "$"]).unwrap();
+        server.fail_next("XPENDING", Fault::Delay(Duration::from_secs(1)));
+        let mut trimmer = Trimmer::builder(&server.client()).stream("s").build().unwrap();
+        let (report, ()) = tokio::join!(report(&mut trimmer), async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            server.destroy_group("s", "g");
+            server.command(["XGROUP", "CREATE", "s", "g", made_anew]).unwrap();
+        });
+        assert_eq!((report.removed, server.len("s")), (0, 9), "made anew at {made_anew}");
+        // The next time it is seen as it is.
+        trimmer.run().await.unwrap();
+        assert_eq!(server.len("s"), if made_anew == "0" { 9 } else { 6 });
+    }
+}
+
 #[tokio::test]
 async fn who_may_not_write_the_lease_or_has_no_memory_left_trims_all_the_same() {
     let server = MemoryServer::new();

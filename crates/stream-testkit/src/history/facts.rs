@@ -7,6 +7,9 @@ use stream_core::EntryId;
 use super::event::{Cause, Ending, Fate, Reason, Returned, What};
 use super::{Expectations, History, micros};
 
+/// Within this time of a loss of the group, in microseconds, a trim that had looked before it is over, and seen.
+const CUT_WITHIN: u64 = 15_000_000;
+
 /// A handler run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
@@ -174,7 +177,9 @@ impl Facts {
             }
         }
         let own = facts.processes.values_mut().map(|process| &mut process.silences);
-        own.chain([&mut facts.silences]).for_each(merge);
+        // Whoever is heard of for less time than lies between two renewals may not have renewed anything.
+        let moment = facts.lease / 4;
+        own.chain([&mut facts.silences]).for_each(|silences| merge(silences, moment));
         for place in 0..facts.losses.len() {
             facts.losses[place].known = facts.known_before(facts.losses[place].from);
         }
@@ -370,6 +375,13 @@ impl Facts {
         crashed || lost || self.silences(process).any(|silence| silence.touches(at, until))
     }
 
+    /// Whether an entry was trimmed about when the group was lost: who trims looks at the groups and then cuts, and one that is
+    /// made anew further back in between comes too late.
+    pub(super) fn was_cut_in_a_loss(&self, id: EntryId) -> bool {
+        let cut = self.trimmed_below.iter().find(|(_, first)| id < *first);
+        cut.is_some_and(|(at, _)| self.losses.iter().any(|loss| (loss.from..=loss.until + CUT_WITHIN).contains(at)))
+    }
+
     /// Whether a process was silent at some time between these.
     pub(super) fn was_silent_between(&self, process: u32, from: u64, until: u64) -> bool {
         self.silences(process).any(|silence| silence.touches(from, until))
@@ -436,13 +448,13 @@ impl Facts {
     }
 }
 
-/// Silences that overlap are one, whoever wrote them down.
-fn merge(silences: &mut Vec<Silence>) {
+/// Silences that overlap, or lie so close together, are one, whoever wrote them down.
+fn merge(silences: &mut Vec<Silence>, moment: u64) {
     silences.sort_by_key(|silence| silence.from);
     let mut merged: Vec<Silence> = Vec::with_capacity(silences.len());
     for silence in silences.drain(..) {
         match merged.last_mut() {
-            Some(last) if silence.from <= last.until => {
+            Some(last) if silence.from <= last.until + moment => {
                 last.until = last.until.max(silence.until);
                 last.cause = if silence.cause == Cause::Server { Cause::Server } else { last.cause };
             }

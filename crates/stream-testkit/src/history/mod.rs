@@ -74,10 +74,10 @@ impl Default for Expectations {
 }
 
 impl Expectations {
-    /// A silence of this length may have cost a lease, in microseconds: leases are renewed every third of them, so a silence
-    /// that begins just before a renewal takes two thirds.
+    /// A silence of this length may have cost a lease, in microseconds: a lease is up to half its length old before it is
+    /// renewed (`stream_core::LeasePolicy`), so a silence that begins just before the renewal costs it after the other half.
     pub(crate) fn silence(&self) -> u64 {
-        micros(self.lease) * 3 / 5
+        micros(self.lease) / 2
     }
 }
 

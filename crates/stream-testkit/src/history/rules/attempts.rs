@@ -92,7 +92,7 @@ impl Count<'_> {
                     format!("attempt {} where {due} was due", run.attempt)
                 });
             }
-            let repeated = run.attempt == max + 1 && (stopped || facts.deaths(since, run.began) > 0);
+            let repeated = run.attempt == max + 1 && (stopped || lost || facts.deaths(since, run.began) > 0);
             if run.attempt > max && !repeated {
                 self.wrong.push(format!("attempt {} of {max}", run.attempt));
             }

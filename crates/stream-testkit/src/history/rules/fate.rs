@@ -53,7 +53,7 @@ fn check_entry(id: EntryId, entry: &Entry, facts: &Facts, expectations: &Expecta
     let handled_sick = entry.runs.iter().any(|run| run.is_done() && run.ended.is_some_and(|(at, _)| at < cured));
     if fate.is_dead() && handled_sick {
         verdict.complain(Rule::Journal, format!("{name} ({fate:?}) cannot have been handled well"));
-    } else if !handled && !dead && !entry.forgotten && !entry.pending && !still_to_do {
+    } else if !handled && !dead && !entry.forgotten && !entry.pending && !still_to_do && !facts.was_cut_in_a_loss(id) {
         if entry.published.is_none() {
             // A copy that nobody counts on, of which something was seen all the same: it was delivered, and has to end.
             verdict.complain(Rule::Lost, format!("{name}, a copy, came to no end; {}", facts.told(&entry.runs)));

@@ -214,3 +214,33 @@ fn records_that_do_not_fit_together_are_noticed() {
     case.at(1, What::Broken { why: "a line was cut".to_owned() });
     case.fails(Rule::Journal, "a line was cut");
 }
+
+#[test]
+fn what_was_trimmed_about_when_the_group_was_lost_may_be_gone() {
+    let mut case = good();
+    case.published(6, Fate::Handled).at(20_000, What::TrimmedBelow { entry: id(7) });
+    assert_eq!(case.verdict().count(Rule::Lost), 1, "{:?}", case.verdict());
+    let mut long_before = case.clone();
+    long_before.lost_group(1_000);
+    assert_eq!(long_before.verdict().count(Rule::Lost), 1);
+    let mut afterwards = case.clone();
+    afterwards.lost_group(21_000);
+    assert_eq!(afterwards.verdict().count(Rule::Lost), 1);
+    case.lost_group(18_000);
+    assert_eq!(case.verdict().count(Rule::Lost), 0);
+}
+
+#[test]
+fn two_silences_with_a_moment_between_them_may_cost_a_lease() {
+    let mut case = good();
+    case.published(6, Fate::Handled).started(1_000, 1, 6, 1).done(3_900, 2, 6, 2);
+    case.finished(4_500, 1, 6, 1, Returned::Failed);
+    case.silent(Some(1), Cause::Network, 1_100, 2_500);
+    let overlaps = |case: &Case| case.verdict().count(Rule::Overlapping);
+    assert_eq!(overlaps(&case), 1, "{:?}", case.verdict());
+    let mut apart = case.clone();
+    apart.silent(Some(1), Cause::Network, 3_300, 4_400);
+    assert_eq!(overlaps(&apart), 1, "{:?}", apart.verdict());
+    case.silent(Some(1), Cause::Network, 2_600, 4_400);
+    assert_eq!(overlaps(&case), 0, "{:?}", case.verdict());
+}
