@@ -64,6 +64,10 @@ pub(crate) enum Landed {
         entries: Vec<Ready>,
         lost: Vec<Ready>,
     },
+    /// What a cut read had brought to nobody.
+    GivenBack {
+        ids: Vec<EntryId>,
+    },
     HandedBack {
         number: u64,
         result: Result<u64, Error>,

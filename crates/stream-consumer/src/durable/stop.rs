@@ -1,9 +1,12 @@
 //! Stopping: read no more, hand back what was not started, let what runs finish, flush, leave.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
 
+use super::flight::Landed;
 use super::held::{InLane, Recount, TakenOver, Wake};
 use super::reading::undelivered;
 use super::stream::Stream;
@@ -76,6 +79,7 @@ impl<W: Work> Worker<W> {
         // What handlers had given back in their time is another matter.
         (self.report.handed_back, self.report.left_pending) = (0, 0);
         self.hand_back_unstarted();
+        self.give_back_cut(cut);
         self.flush_if_due(super::stream::now());
 
         let shutdown = self.fleet.shutdown.clone();
@@ -218,25 +222,40 @@ impl<W: Work> Worker<W> {
         self.hand_back(&aborted);
     }
 
-    /// Gives back what a cut read may have brought to nobody, and removes the own consumer if it holds nothing.
-    async fn leave(&mut self, cut: Option<EntryId>) -> bool {
-        let stream = &self.stream;
-        if let Some(before) = cut
-            && stream.config.acknowledge != super::Acknowledge::NoAck
-            && let Ok(left) = undelivered(stream, before).await
-            && !left.is_empty()
-        {
-            let counts: Vec<_> = left
-                .iter()
-                // What was given back is still pending for us, with a count that is right.
-                .filter(|left| !self.given_back.contains(&left.id))
-                .map(|left| (left.id, left.deliveries.saturating_sub(u64::from(!left.claimed))))
-                .collect();
-            for chunk in counts.chunks(250) {
-                let back = stream.link.hand_back(&stream.owner, chunk).await;
-                self.report.handed_back += back.unwrap_or(0);
-            }
-        }
-        stream.link.remove_consumer(&stream.owner).await.unwrap_or(false)
+    /// Gives back what a cut read may have brought to nobody: now, since nothing renews it while the handlers end.
+    fn give_back_cut(&mut self, cut: Option<EntryId>) {
+        let Some(before) = cut else { return };
+        let (stream, given_back) = (Arc::clone(&self.stream), self.given_back.clone());
+        self.send(Box::pin(async move {
+            let back = tokio::time::timeout(POLITENESS, give_back(&stream, before, &given_back)).await;
+            Landed::GivenBack { ids: back.unwrap_or_default() }
+        }));
     }
+
+    /// Gives back what is left of a cut read, and removes the own consumer if it holds nothing.
+    async fn leave(&mut self, cut: Option<EntryId>) -> bool {
+        if let Some(before) = cut {
+            let back = give_back(&self.stream, before, &self.given_back).await;
+            self.report.handed_back += back.len() as u64;
+        }
+        self.stream.link.remove_consumer(&self.stream.owner).await.unwrap_or(false)
+    }
+}
+
+/// Gives back what the own pending list holds and no read has brought, but for what was `given_back` before: that is still
+/// pending for us, with a count that is right. Returns what went back.
+async fn give_back(stream: &Stream, before: EntryId, given_back: &HashSet<EntryId>) -> Vec<EntryId> {
+    if stream.config.acknowledge == super::Acknowledge::NoAck {
+        return Vec::new();
+    }
+    let left = undelivered(stream, before).await.unwrap_or_default();
+    let left = left.iter().filter(|left| !given_back.contains(&left.id));
+    let counts: Vec<_> = left.map(|left| (left.id, left.deliveries.saturating_sub(u64::from(!left.claimed)))).collect();
+    let mut back = Vec::new();
+    for chunk in counts.chunks(250) {
+        if stream.link.hand_back(&stream.owner, chunk).await.is_ok() {
+            back.extend(chunk.iter().map(|(id, _)| *id));
+        }
+    }
+    back
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use stream_consumer::{Consumer, Context, Data, Outcome, Shutdown, StartFrom};
 use stream_testkit::MemoryServer;
+use stream_testkit::memory::Fault;
 use tokio::time::sleep;
 
 use super::support::{Journal, publish};
@@ -162,4 +163,34 @@ async fn a_delivery_that_was_pulled_can_stop_its_consumer() {
         delivery.settle(Outcome::Release);
     }
     assert_eq!(deliveries.stop().await.unwrap().stats.acknowledged, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_cut_read_brought_goes_back_before_the_handlers_have_ended() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 1);
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .lease(Duration::from_secs(3))
+        .block(Duration::from_secs(1))
+        .grace(Duration::from_mins(1))
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { consumer.run_with(&shutdown, |_: Context| sleep(Duration::from_secs(30))).await }
+    });
+    sleep(Duration::from_millis(500)).await;
+    server.fail_next("XREADGROUP", Fault::CutAfterEntries(0));
+    // The next read waits, and is cut off from what it is given.
+    sleep(Duration::from_secs(1)).await;
+    publish(&server, "s", 1);
+    shutdown.stop();
+    sleep(Duration::from_secs(1)).await;
+    let counts: Vec<_> = server.pending("s", "g").into_iter().map(|(.., count)| count).collect();
+    assert_eq!(counts, [1, 0], "one runs, and the other was started by nobody");
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((report.handed_back, report.stats.acknowledged, report.left_pending), (1, 1, 0), "{report:?}");
 }

@@ -375,6 +375,17 @@ impl Facts {
         crashed || lost || self.silences(process).any(|silence| silence.touches(at, until))
     }
 
+    /// Whether an entry may be gone although something was seen of it at `since`: its publisher never heard that it was there,
+    /// and what was seen of it belongs to a server that a failover replaced.
+    pub(super) fn is_copy_taken_back(&self, entry: &Entry, since: u64) -> bool {
+        entry.published.is_none() && self.lost_group_between(since, u64::MAX)
+    }
+
+    /// Whether the group was lost more than once between these times: who made it anew may have remembered it from before.
+    pub(super) fn lost_twice_between(&self, from: u64, until: u64) -> bool {
+        self.losses.iter().filter(|loss| loss.from <= until && loss.until + self.lease >= from).count() > 1
+    }
+
     /// Whether an entry was trimmed about when the group was lost: who trims looks at the groups and then cuts, and one that is
     /// made anew further back in between comes too late.
     pub(super) fn was_cut_in_a_loss(&self, id: EntryId) -> bool {
@@ -389,8 +400,16 @@ impl Facts {
 
     /// How many owners may have died, or seemed to have, in this time.
     pub(super) fn deaths(&self, from: u64, until: u64) -> u64 {
-        let crashed =
-            |process: &&Process| process.ended.is_some_and(|(at, how)| how.is_crash() && (from..=until).contains(&at));
+        // Who was silent when it stopped may not have been able to give back what it had.
+        let silent_at = |process: &Process, at| process.silences.iter().any(|silence| silence.touches(at, at));
+        let crashed = |process: &&Process| {
+            process.ended.is_some_and(|(at, how)| {
+                (from..=until).contains(&at)
+                    && (how.is_crash()
+                        || silent_at(process, at)
+                        || process.stopping.is_some_and(|at| silent_at(process, at)))
+            })
+        };
         let silences = self.processes.values().flat_map(|process| &process.silences).chain(&self.silences);
         let counts = |silence: &&Silence| silence.cause == Cause::Server || silence.length() >= self.silence;
         let silent = silences.filter(counts).filter(|silence| silence.touches(from, until)).count();

@@ -30,7 +30,10 @@ fn sightings(facts: &Facts, seen: &[(u64, EntryId)], inclusive: bool, rule: Rule
             sighting = seen.next();
         }
         let Some((at, _)) = sighting else { return };
-        if entry.fate.is_some() && !entry.forgotten && entry.settled().is_none_or(|settled| settled > *at) {
+        let last = entry.runs.iter().map(|run| run.began).filter(|began| began < at).max().unwrap_or(0);
+        let excused = facts.is_copy_taken_back(entry, last) || (last > 0 && facts.lost_twice_between(last, *at));
+        let open = entry.fate.is_some() && !entry.forgotten && !excused;
+        if open && entry.settled().is_none_or(|settled| settled > *at) {
             let told = format!("{}; {what} at {:.1} ms; {}", named(*id, entry), facts.ms(*at), facts.told(&entry.runs));
             verdict.complain(rule, told);
         }

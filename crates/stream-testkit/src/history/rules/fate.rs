@@ -54,7 +54,10 @@ fn check_entry(id: EntryId, entry: &Entry, facts: &Facts, expectations: &Expecta
     if fate.is_dead() && handled_sick {
         verdict.complain(Rule::Journal, format!("{name} ({fate:?}) cannot have been handled well"));
     } else if !handled && !dead && !entry.forgotten && !entry.pending && !still_to_do && !facts.was_cut_in_a_loss(id) {
-        if entry.published.is_none() {
+        let last = entry.runs.last().map_or(0, |run| run.began);
+        if facts.is_copy_taken_back(entry, last) {
+            // It went with the server that had it.
+        } else if entry.published.is_none() {
             // A copy that nobody counts on, of which something was seen all the same: it was delivered, and has to end.
             verdict.complain(Rule::Lost, format!("{name}, a copy, came to no end; {}", facts.told(&entry.runs)));
         } else if fate.is_dead() {

@@ -178,3 +178,12 @@ fn a_stop_may_cut_the_last_start_short_more_than_once() {
     case.started(5_000, 4, 6, 4).ended(6_001, 4, Ending::Killed).done(7_000, 5, 6, 4);
     case.fails(Rule::Attempts, "attempt 4 where 5 was due");
 }
+
+#[test]
+fn who_is_silent_when_it_stops_may_not_have_given_back_what_it_had() {
+    let mut case = good();
+    case.published(6, Fate::Handled).done(5_000, 1, 6, 2).at(600, What::Stopping { process: 3 });
+    case.ended(1_500, 3, Ending::Stopped);
+    case.fails(Rule::Attempts, "attempt 2 where 1 was due, without a death");
+    case.silent(Some(3), Cause::Network, 500, 700).holds();
+}

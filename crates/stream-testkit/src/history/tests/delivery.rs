@@ -244,3 +244,29 @@ fn two_silences_with_a_moment_between_them_may_cost_a_lease() {
     case.silent(Some(1), Cause::Network, 2_600, 4_400);
     assert_eq!(overlaps(&case), 0, "{:?}", case.verdict());
 }
+
+#[test]
+fn a_copy_that_nobody_counts_on_may_go_with_the_server_that_had_it() {
+    let mut case = good();
+    case.at(6, What::Unconfirmed { number: 6, key: None, fate: Fate::Exhausted });
+    case.failed(20_000, 1, 6, 1).failed(20_100, 1, 6, 2).failed(20_200, 1, 6, 3);
+    case.at(31_000, What::DoneUpTo { entry: id(9) });
+    let verdict = case.verdict();
+    assert_eq!((verdict.count(Rule::Lost), verdict.count(Rule::AcknowledgedEarly)), (1, 1), "{verdict:?}");
+    // A failover before it was there takes nothing of it.
+    let mut before = case.clone();
+    before.lost_group(10_000);
+    assert_eq!(before.verdict().count(Rule::Lost), 1);
+    case.lost_group(21_000).holds();
+}
+
+#[test]
+fn a_group_that_is_lost_twice_may_begin_behind_what_the_first_loss_took_back() {
+    let mut case = good();
+    case.published(6, Fate::Exhausted).failed(20_000, 1, 6, 1).failed(20_100, 1, 6, 2).failed(20_200, 1, 6, 3);
+    case.at(31_000, What::DoneUpTo { entry: id(9) }).lost_group(21_000);
+    let early = |case: &Case| case.verdict().count(Rule::AcknowledgedEarly);
+    assert_eq!(early(&case), 1, "{:?}", case.verdict());
+    case.lost_group(24_000);
+    assert_eq!(early(&case), 0, "{:?}", case.verdict());
+}

@@ -86,3 +86,16 @@ fn what_came_before_a_reader_was_ready_is_not_for_it() {
     case.at(999, What::ReaderGot { process: 4, entry: id(2) });
     case.fails(Rule::Order, "reader 4 got 2-0");
 }
+
+#[test]
+fn a_reader_that_was_told_of_a_stream_that_fell_back_begins_anew_there() {
+    let mut case = good();
+    case.at(10, What::ReaderReady { process: 4, after: id(4) }).at(20, What::ReaderGot { process: 4, entry: id(5) });
+    let mut again = case.clone();
+    again.at(40, What::ReaderGot { process: 4, entry: id(2) });
+    assert_eq!(again.verdict().count(Rule::Order), 1, "{:?}", again.verdict());
+    case.at(30, What::ReaderReset { process: 4, from: id(1) }).at(40, What::ReaderGot { process: 4, entry: id(2) });
+    assert_eq!(case.verdict().count(Rule::Order), 0, "{:?}", case.verdict());
+    case.at(50, What::ReaderGot { process: 4, entry: id(1) });
+    assert_eq!(case.verdict().count(Rule::Order), 1, "{:?}", case.verdict());
+}
