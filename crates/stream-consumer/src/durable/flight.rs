@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant as Deadline, sleep, timeout, timeout_at};
 
 use super::held::{Burial, Fleet, Ready, Recount};
+use super::reading::Undelivered;
 use super::stream::{Stream, now};
 use crate::shutdown::Shutdown;
 
@@ -64,9 +65,9 @@ pub(crate) enum Landed {
         entries: Vec<Ready>,
         lost: Vec<Ready>,
     },
-    /// What a cut read had brought to nobody.
-    GivenBack {
-        ids: Vec<EntryId>,
+    /// What a cut read had brought to nobody when a stop came.
+    LeftByCut {
+        left: Vec<Undelivered>,
     },
     HandedBack {
         number: u64,

@@ -385,11 +385,7 @@ impl<W: Work> Worker<W> {
             Landed::TakenBack => {}
             Landed::Buried { burial, result } => self.buried(*burial, result),
             Landed::AcknowledgedFirst { entries, lost } => self.acknowledged_first(entries, lost),
-            Landed::GivenBack { ids } => {
-                count(&self.stream.counters.handed_back, ids.len() as u64);
-                self.report.handed_back += ids.len() as u64;
-                self.given_back.extend(ids);
-            }
+            Landed::LeftByCut { left } => self.give_back_left(&left),
             Landed::HandedBack { number, result } => {
                 self.handing_back -= number;
                 match result {

@@ -485,9 +485,15 @@ impl<W: Work> Worker<W> {
         !checked_later && !config.lease.is_certain(taken, now())
     }
 
-    /// These could not be counted, and so nothing else can: all wait for the same time, in the order in which they stood.
+    /// These could not be counted, and so nothing else can: all wait for the same time, in the order in which they stood. Where
+    /// none is kept, these come last, so that nobody waits for ever behind one that can never be taken.
     fn pause_takes(&mut self, recounts: Vec<Recount>, at: Instant) {
+        let at = self.takes_not_before.map_or(at, |before| before.max(at));
         self.takes_not_before = Some(at);
+        if !self.is_ordered() {
+            let others = self.recounts.drain(..).chain(self.suspects.drain(..)).collect::<Vec<_>>();
+            self.take_again(others, at);
+        }
         self.take_again(recounts, at);
     }
 

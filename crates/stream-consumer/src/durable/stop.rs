@@ -1,6 +1,5 @@
 //! Stopping: read no more, hand back what was not started, let what runs finish, flush, leave.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use stream_core::{DeadReason, EntryId, Lease, Slot, Takeover};
 
 use super::flight::Landed;
 use super::held::{InLane, Recount, TakenOver, Wake};
-use super::reading::undelivered;
+use super::reading::{Undelivered, undelivered};
 use super::stream::Stream;
 use super::worker::Worker;
 use crate::observe::Stats;
@@ -79,7 +78,7 @@ impl<W: Work> Worker<W> {
         // What handlers had given back in their time is another matter.
         (self.report.handed_back, self.report.left_pending) = (0, 0);
         self.hand_back_unstarted();
-        self.give_back_cut(cut);
+        self.look_for_cut(cut);
         self.flush_if_due(super::stream::now());
 
         let shutdown = self.fleet.shutdown.clone();
@@ -222,40 +221,55 @@ impl<W: Work> Worker<W> {
         self.hand_back(&aborted);
     }
 
-    /// Gives back what a cut read may have brought to nobody: now, since nothing renews it while the handlers end.
-    fn give_back_cut(&mut self, cut: Option<EntryId>) {
-        let Some(before) = cut else { return };
-        let (stream, given_back) = (Arc::clone(&self.stream), self.given_back.clone());
+    /// Looks for what a cut read may have brought to nobody: now, since nothing renews it while the handlers end.
+    fn look_for_cut(&mut self, cut: Option<EntryId>) {
+        let Some(before) = cut.filter(|_| self.stream.config.acknowledge != super::Acknowledge::NoAck) else { return };
+        let stream = Arc::clone(&self.stream);
         self.send(Box::pin(async move {
-            let back = tokio::time::timeout(POLITENESS, give_back(&stream, before, &given_back)).await;
-            Landed::GivenBack { ids: back.unwrap_or_default() }
+            match tokio::time::timeout(POLITENESS, undelivered(&stream, before)).await {
+                Ok(Ok(left)) => Landed::LeftByCut { left },
+                // It is looked for again in the end.
+                _ => Landed::LeftByCut { left: Vec::new() },
+            }
         }));
+    }
+
+    /// Gives back what a cut read has brought to nobody.
+    pub(crate) fn give_back_left(&mut self, left: &[Undelivered]) {
+        let counts = self.counts_of(left);
+        self.given_back.extend(counts.iter().map(|(id, _)| *id));
+        self.handing_back += counts.len() as u64;
+        for chunk in counts.chunks(250) {
+            let (stream, counts) = (Arc::clone(&self.stream), chunk.to_vec());
+            self.send(Box::pin(async move {
+                let result = stream.link.hand_back(&stream.owner, &counts).await;
+                Landed::HandedBack { number: counts.len() as u64, result }
+            }));
+        }
+    }
+
+    /// The counts with which what is left goes back, but for what is held or was given back by now: that is still pending for
+    /// us, with a count that is right.
+    fn counts_of(&self, left: &[Undelivered]) -> Vec<(EntryId, u64)> {
+        let book = self.stream.book();
+        let held = |id| !book.ledger.is_new(id) && book.ledger.find(id).is_some();
+        left.iter()
+            .filter(|left| !self.given_back.contains(&left.id) && !held(left.id))
+            .map(|left| (left.id, left.deliveries.saturating_sub(u64::from(!left.claimed))))
+            .collect()
     }
 
     /// Gives back what is left of a cut read, and removes the own consumer if it holds nothing.
     async fn leave(&mut self, cut: Option<EntryId>) -> bool {
-        if let Some(before) = cut {
-            let back = give_back(&self.stream, before, &self.given_back).await;
-            self.report.handed_back += back.len() as u64;
+        if let Some(before) = cut
+            && self.stream.config.acknowledge != super::Acknowledge::NoAck
+            && let Ok(left) = undelivered(&self.stream, before).await
+        {
+            for chunk in self.counts_of(&left).chunks(250) {
+                let back = self.stream.link.hand_back(&self.stream.owner, chunk).await;
+                self.report.handed_back += back.unwrap_or(0);
+            }
         }
         self.stream.link.remove_consumer(&self.stream.owner).await.unwrap_or(false)
     }
-}
-
-/// Gives back what the own pending list holds and no read has brought, but for what was `given_back` before: that is still
-/// pending for us, with a count that is right. Returns what went back.
-async fn give_back(stream: &Stream, before: EntryId, given_back: &HashSet<EntryId>) -> Vec<EntryId> {
-    if stream.config.acknowledge == super::Acknowledge::NoAck {
-        return Vec::new();
-    }
-    let left = undelivered(stream, before).await.unwrap_or_default();
-    let left = left.iter().filter(|left| !given_back.contains(&left.id));
-    let counts: Vec<_> = left.map(|left| (left.id, left.deliveries.saturating_sub(u64::from(!left.claimed)))).collect();
-    let mut back = Vec::new();
-    for chunk in counts.chunks(250) {
-        if stream.link.hand_back(&stream.owner, chunk).await.is_ok() {
-            back.extend(chunk.iter().map(|(id, _)| *id));
-        }
-    }
-    back
 }

@@ -76,6 +76,7 @@ impl<W: Work> Worker<W> {
     }
 
     pub(crate) fn wake(&mut self, now: Instant) {
+        self.takes_not_before.take_if(|at| *at <= now);
         while self.waiting.peek().is_some_and(|waiting| waiting.at <= now) {
             match self.waiting.pop().map(|waiting| waiting.wake) {
                 // Whoever owns it now runs it; that may be this process, under another slot.

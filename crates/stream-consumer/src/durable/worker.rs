@@ -197,7 +197,6 @@ impl<W: Work> Worker<W> {
     fn go_on(&mut self) {
         let now = now();
         self.stream.begin_turn(now);
-        self.takes_not_before.take_if(|at| *at <= now);
         self.wake(now);
         self.let_others_in(now);
         self.start_suspect();
@@ -298,11 +297,14 @@ impl<W: Work> Worker<W> {
             && !self.is_behind()
     }
 
+    /// Whether the order of entries is kept.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.stream.config.lane_of.is_some() || self.stream.config.retry_order == RetryOrder::InPlace
+    }
+
     /// Whether entries that were delivered before wait for their bodies: where order is kept, nothing is read past them.
     fn is_behind(&self) -> bool {
-        let config = &self.stream.config;
-        let ordered = config.lane_of.is_some() || config.retry_order == RetryOrder::InPlace;
-        ordered && (self.recounting || !self.recounts.is_empty() || self.takes_not_before.is_some())
+        self.is_ordered() && (self.recounting || !self.recounts.is_empty() || self.takes_not_before.is_some())
     }
 
     async fn next(&mut self, running: bool) -> Happened<W> {
@@ -414,7 +416,8 @@ impl<W: Work> Worker<W> {
         let held = self.jobs.running() > 0 || !self.queue.is_empty() || self.lanes.held() > 0;
         let sweep = held.then(|| self.next_sweep());
         let alone = self.alone.as_ref().and_then(|alone| alone.handled).map(|since| since + lease.lease());
-        [linger, wake, sweep, alone].into_iter().flatten().min()
+        // Reads may be held up until then, also where what was to be counted is lost by now.
+        [linger, wake, sweep, alone, self.takes_not_before].into_iter().flatten().min()
     }
 
     /// Entries that a read has brought.

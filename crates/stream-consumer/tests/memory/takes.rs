@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, Outcome, RetryPolicy, Shutdown};
+use stream_consumer::{Consumer, Context, Outcome, RetryOrder, RetryPolicy, Shutdown};
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Fault;
 use tokio::time::sleep;
@@ -74,6 +74,54 @@ async fn suspects_that_could_not_be_counted_are_still_started_one_at_a_time() {
     settled(&server, "s", "g", 10, &journal).await;
     assert_eq!(most.load(Ordering::SeqCst), 1);
     assert!(server.count("EVALSHA TAKE") > 10);
+    shutdown.stop();
+    run.await.unwrap().unwrap();
+}
+
+/// Reads that were held up for the order go on, also where what they were held up for is lost during the pause.
+#[tokio::test(start_paused = true)]
+async fn in_order_reading_goes_on_after_what_could_not_be_counted_is_lost() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 3);
+    let journal = Journal::default();
+    let shutdown = Shutdown::new();
+    let consumer = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .concurrency(1)
+        .lease(Duration::from_secs(3))
+        .retry_order(RetryOrder::InPlace)
+        .retry(RetryPolicy::immediate())
+        .build()
+        .unwrap();
+    let run = tokio::spawn({
+        let (journal, shutdown) = (journal.clone(), shutdown.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let fails = cx.attempt() == 1;
+                let noted = journal.done(cx);
+                async move {
+                    noted.await;
+                    if fails { Outcome::failed("not yet") } else { Outcome::Done }
+                }
+            };
+            consumer.run_with(&shutdown, handler).await
+        }
+    });
+    server.fail_always("EVALSHA TAKE", Fault::error("BUSY Redis is busy running a script."));
+    // By now the pauses are longer than leases are renewed.
+    sleep(Duration::from_mins(5)).await;
+    server.command(["DEL", "s"]).unwrap();
+    sleep(Duration::from_secs(2)).await;
+    server.clear_faults();
+    publish(&server, "s", 5);
+    stream_testkit::eventually(Duration::from_mins(10), "the new stream to be handled", || {
+        let done = server
+            .group_last_delivered("s", "g")
+            .is_some_and(|last| Some(last) == server.entries("s").last().map(|entry| entry.id()));
+        std::future::ready((done && server.pending("s", "g").is_empty()).then_some(()))
+    })
+    .await;
     shutdown.stop();
     run.await.unwrap().unwrap();
 }

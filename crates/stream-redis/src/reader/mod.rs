@@ -183,13 +183,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Reader for SocketReader<S> {
         if !self.in_flight.is_empty() && self.waiting_since.is_none() {
             self.waiting_since = Some(Instant::now());
         }
-        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+        // Told once, and only to those who could use it: whoever has submitted the next read already cannot.
+        let told = self.rest.take().is_some();
+        if let Poll::Ready(Err(error)) = self.poll_write(cx)
+            // What is here is handed out first; writing fails again the next time.
+            && !told
+        {
             return Poll::Ready(Err(self.fail_io(error, "writing to the server failed")));
         }
         let before = batch.entries.len() + batch.deleted.len();
         let mut bytes = 0;
-        // Told once, and only to those who could use it: whoever has submitted the next read already cannot.
-        let told = self.rest.take().is_some();
         let look_ahead = !told && self.in_flight.len() == 1 && self.in_flight[0].goes_on;
         loop {
             match self.buffer.decode(batch, look_ahead) {

@@ -94,3 +94,18 @@ async fn however_a_reply_is_cut_it_is_told_only_of_what_is_there_and_every_entry
         assert_eq!(told.len(), usize::from(cut < told_from), "cut at {cut}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_here_is_handed_out_although_the_next_read_cannot_be_written() {
+    let (mut server, stream) = duplex(1 << 16);
+    let mut reader = SocketReader::new(stream, MARGIN);
+    reader.submit(&follow(0));
+    server.write_all(reply(1, 20, 5).as_bytes()).await.unwrap();
+    let mut batch = ReadBatch::default();
+    assert_eq!(next(&mut reader, &mut batch).await.unwrap(), ReadProgress::Partial);
+    drop(server);
+    reader.submit(&follow(20));
+    assert_eq!(next(&mut reader, &mut batch).await.unwrap(), ReadProgress::Complete { total: 20 });
+    assert_eq!(ids(&batch), (1..=20).collect::<Vec<_>>());
+    next(&mut reader, &mut batch).await.unwrap_err();
+}
