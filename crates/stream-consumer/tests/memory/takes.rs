@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, Outcome, RetryOrder, RetryPolicy, Shutdown};
+use stream_consumer::{Consumer, Context, Entry, Outcome, RetryOrder, RetryPolicy, Shutdown};
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Fault;
 use tokio::time::sleep;
@@ -118,7 +118,7 @@ async fn in_order_reading_goes_on_after_what_could_not_be_counted_is_lost() {
     stream_testkit::eventually(Duration::from_mins(10), "the new stream to be handled", || {
         let done = server
             .group_last_delivered("s", "g")
-            .is_some_and(|last| Some(last) == server.entries("s").last().map(|entry| entry.id()));
+            .is_some_and(|last| Some(last) == server.entries("s").last().map(Entry::id));
         std::future::ready((done && server.pending("s", "g").is_empty()).then_some(()))
     })
     .await;
