@@ -466,7 +466,9 @@ pub(crate) async fn undelivered(stream: &Stream, before: EntryId) -> Result<Vec<
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::Missing => return Ok(found),
             Err(error) if group::is_denied(&error) => {
-                stream.degraded("what an interrupted read left behind is taken up only after the lease", &error);
+                if stream.set_unseen_cut() {
+                    stream.degraded("what an interrupted read left behind is taken up only after the lease", &error);
+                }
                 return Ok(found);
             }
             Err(error) => return Err(error),

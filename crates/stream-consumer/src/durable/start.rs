@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
 use super::flight::{PAUSE, Places, take, take_back, take_suspect};
-use super::held::{Alone, InLane, Ready, Recount, TakenOver, Wake};
+use super::held::{Alone, InLane, Ready, Recount, TakenOver};
 use super::job::{Ended, Members, panicked, poll_in_place, span_of};
 use super::reading::Undelivered;
 use super::stream::now;
@@ -483,24 +483,6 @@ impl<W: Work> Worker<W> {
         let config = &self.stream.config;
         let checked_later = recount.give_up || config.acknowledge == Acknowledge::First;
         !checked_later && !config.lease.is_certain(taken, now())
-    }
-
-    /// These could not be counted, and so nothing else can: all wait for the same time, in the order in which they stood. Where
-    /// none is kept, these come last, so that nobody waits for ever behind one that can never be taken.
-    fn pause_takes(&mut self, recounts: Vec<Recount>, at: Instant) {
-        let at = self.takes_not_before.map_or(at, |before| before.max(at));
-        self.takes_not_before = Some(at);
-        if !self.is_ordered() {
-            let others = self.recounts.drain(..).chain(self.suspects.drain(..)).collect::<Vec<_>>();
-            self.take_again(others, at);
-        }
-        self.take_again(recounts, at);
-    }
-
-    pub(crate) fn take_again(&mut self, recounts: impl IntoIterator<Item = Recount>, at: Instant) {
-        for recount in recounts {
-            self.wait(at, Wake::Recount(recount));
-        }
     }
 
     /// Holds an entry no longer. It stays pending on the server.

@@ -59,6 +59,8 @@ pub(crate) struct Stream {
     in_line: AtomicUsize,
     /// Whether the server does not let this user set counts: then what is taken over has to come with its body.
     uncounted: AtomicBool,
+    /// Whether the server does not let this user look for what a cut read has left.
+    unseen_cut: AtomicBool,
     /// Set when the worker drains: whoever stops takes nothing over.
     stopping: AtomicBool,
     born: Instant,
@@ -105,6 +107,7 @@ impl Stream {
             cut: AtomicBool::new(false),
             in_line: AtomicUsize::new(0),
             uncounted: AtomicBool::new(false),
+            unseen_cut: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             born: now(),
             busy_since: AtomicU64::new(0),
@@ -189,6 +192,11 @@ impl Stream {
     /// Whether counts cannot be set.
     pub(crate) fn is_uncounted(&self) -> bool {
         self.uncounted.load(Ordering::Acquire)
+    }
+
+    /// What a cut read has left cannot be looked for. Returns whether that is news.
+    pub(crate) fn set_unseen_cut(&self) -> bool {
+        !self.unseen_cut.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn set_stopping(&self) {

@@ -69,6 +69,24 @@ impl<W: Work> Worker<W> {
         self.waiting.push(Waiting { at, sequence: self.sequence, wake });
     }
 
+    /// These could not be counted, and so nothing else can: all wait for the same time, in the order in which they stood. Where
+    /// none is kept, these come last, so that nobody waits for ever behind one that can never be taken.
+    pub(crate) fn pause_takes(&mut self, recounts: Vec<Recount>, at: Instant) {
+        let at = self.takes_not_before.map_or(at, |before| before.max(at));
+        self.takes_not_before = Some(at);
+        if !self.is_ordered() {
+            let others = self.recounts.drain(..).chain(self.suspects.drain(..)).collect::<Vec<_>>();
+            self.take_again(others, at);
+        }
+        self.take_again(recounts, at);
+    }
+
+    pub(crate) fn take_again(&mut self, recounts: impl IntoIterator<Item = Recount>, at: Instant) {
+        for recount in recounts {
+            self.wait(at, Wake::Recount(recount));
+        }
+    }
+
     /// Puts an entry in the line to be counted.
     pub(crate) fn line_up(&mut self, recount: Recount) {
         let line = if recount.suspect { &mut self.suspects } else { &mut self.recounts };
