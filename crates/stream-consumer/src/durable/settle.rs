@@ -204,13 +204,18 @@ impl<W: Work> Worker<W> {
         if self.stream.config.acknowledge.is_beforehand() {
             return;
         }
-        self.handing_back += entries.len() as u64;
+        let counts: Vec<_> = entries.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
+        self.send_back(&counts);
+    }
+
+    /// Has the server take entries back, each with the number of its starts so far.
+    pub(crate) fn send_back(&mut self, counts: &[(EntryId, u64)]) {
+        self.handing_back += counts.len() as u64;
         if self.stream.is_stopping() {
-            self.given_back.extend(entries.iter().map(|(_, id, _)| *id));
+            self.given_back.extend(counts.iter().map(|(id, _)| *id));
         }
-        for chunk in entries.chunks(250) {
-            let counts: Vec<_> = chunk.iter().map(|(_, id, starts)| (*id, u64::from(*starts))).collect();
-            let stream = Arc::clone(&self.stream);
+        for chunk in counts.chunks(250) {
+            let (stream, counts) = (Arc::clone(&self.stream), chunk.to_vec());
             self.send(Box::pin(async move {
                 let result = stream.link.hand_back(&stream.owner, &counts).await;
                 Landed::HandedBack { number: counts.len() as u64, result }

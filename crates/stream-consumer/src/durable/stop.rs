@@ -237,15 +237,7 @@ impl<W: Work> Worker<W> {
     /// Gives back what a cut read has brought to nobody.
     pub(crate) fn give_back_left(&mut self, left: &[Undelivered]) {
         let counts = self.counts_of(left);
-        self.given_back.extend(counts.iter().map(|(id, _)| *id));
-        self.handing_back += counts.len() as u64;
-        for chunk in counts.chunks(250) {
-            let (stream, counts) = (Arc::clone(&self.stream), chunk.to_vec());
-            self.send(Box::pin(async move {
-                let result = stream.link.hand_back(&stream.owner, &counts).await;
-                Landed::HandedBack { number: counts.len() as u64, result }
-            }));
-        }
+        self.send_back(&counts);
     }
 
     /// The counts with which what is left goes back, but for what is held or was given back by now: that is still pending for
