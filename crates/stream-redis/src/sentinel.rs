@@ -1,10 +1,12 @@
 //! [`Sentinel`]: the master that sentinels agree on, found anew for every connection.
 //!
-//! What must stay true: a connection leads to a server that says itself that it is a master, and whoever connects after a
-//! failover comes to the new one. Who is asked for what is decided by the module `answers`, without any I/O.
+//! What must stay true: a connection leads to a server that says itself that it is a master, whoever connects after a
+//! failover comes to the new one, and whoever is still connected to the old one by then is cut off from it. Who is asked for
+//! what is decided by the module `answers`, without any I/O.
 
 mod answers;
 mod options;
+mod switches;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use futures_util::stream::FuturesUnordered;
 use stream_core::StreamKey;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use self::switches::Switches;
 use crate::command_connection::CommandConnection;
 use crate::options::ConnectOptions;
 use crate::reader::SocketReader;
@@ -33,11 +36,12 @@ const PAUSE: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct Sentinel {
     options: SentinelOptions,
+    switches: Switches,
 }
 
 impl Sentinel {
     pub(crate) fn new(options: SentinelOptions) -> Self {
-        Self { options }
+        Self { options, switches: Switches::new() }
     }
 
     /// A stream to the master, greeted, and the options it was greeted with. A failover that is under way is waited for,
@@ -75,34 +79,19 @@ impl Sentinel {
     }
 
     async fn attempt(&self, name: Option<&str>, deadline: Instant) -> Result<(Stream, ConnectOptions), Error> {
-        let answers = self.ask_all(deadline).await;
+        let followed = self.switches.follow(&self.options);
+        let answers = ask_all(&self.options, deadline).await;
         let mut last = None;
         for (host, port) in answers::candidates(self.options.master(), answers)? {
             let options = self.options.server().at(&host, port).within(share(deadline));
             let options = name.map_or_else(|| options.clone(), |name| options.named(name));
             match open_master(&options).await {
-                Ok(stream) => return Ok((stream, options)),
+                Ok(stream) => return Ok((stream.until(followed.until_other_than(host, port)), options)),
                 Err(error) if !error.is_passing() => return Err(error),
                 Err(error) => last = Some(error),
             }
         }
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Moved, "the sentinels name no master")))
-    }
-
-    /// What the sentinels say; those that take long are not waited for once another has named a master.
-    async fn ask_all(&self, deadline: Instant) -> Vec<Result<answers::Answer, Error>> {
-        let limit = share(deadline);
-        let ask = |sentinel: &ConnectOptions| ask(sentinel.within(limit), self.options.master());
-        let mut asked: FuturesUnordered<_> = self.options.sentinels().iter().map(ask).collect();
-        let mut answers = Vec::new();
-        loop {
-            let named = answers.iter().any(|answer| matches!(answer, Ok(answers::Answer::Master { .. })));
-            let next = if named { timeout(GRACE, asked.next()).await.unwrap_or(None) } else { asked.next().await };
-            match next {
-                Some(answer) => answers.push(answer),
-                None => return answers,
-            }
-        }
     }
 }
 
@@ -128,6 +117,22 @@ impl Connector for Sentinel {
 /// more than that it was late.
 fn share(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).mul_f64(0.75)
+}
+
+/// What the sentinels say; those that take long are not waited for once another has named a master.
+async fn ask_all(options: &SentinelOptions, deadline: Instant) -> Vec<Result<answers::Answer, Error>> {
+    let limit = share(deadline);
+    let ask = |sentinel: &ConnectOptions| ask(sentinel.within(limit), options.master());
+    let mut asked: FuturesUnordered<_> = options.sentinels().iter().map(ask).collect();
+    let mut answers = Vec::new();
+    loop {
+        let named = answers.iter().any(|answer| matches!(answer, Ok(answers::Answer::Master { .. })));
+        let next = if named { timeout(GRACE, asked.next()).await.unwrap_or(None) } else { asked.next().await };
+        match next {
+            Some(answer) => answers.push(answer),
+            None => return answers,
+        }
+    }
 }
 
 async fn ask(sentinel: ConnectOptions, master: &str) -> Result<answers::Answer, Error> {

@@ -1,5 +1,6 @@
 //! [`Stream`]: one open byte stream to a server, of whatever kind. An enum, so that reading costs no indirect call.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,6 +20,75 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     #[cfg(feature = "rustls")]
     Tls(Box<TlsStream<TcpStream>>),
+    Ending(Box<Ending>),
+}
+
+impl Stream {
+    /// The same, for which reading fails once `end` is ready.
+    pub(crate) fn until(self, end: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self::Ending(Box::new(Ending { stream: self, end: Some(Box::pin(end)) }))
+    }
+}
+
+/// A stream that is of no more use at some time, though the server goes on.
+pub(crate) struct Ending {
+    stream: Stream,
+    /// Nothing once it was ready.
+    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stream.fmt(f)
+    }
+}
+
+impl Ending {
+    fn check(&self) -> io::Result<()> {
+        match self.end {
+            Some(_) => Ok(()),
+            None => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "another server is the master now")),
+        }
+    }
+}
+
+impl AsyncRead for Ending {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+            self.end = None;
+        }
+        self.check()?;
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+/// Only who reads is woken by the end: whoever writes waits for a reply.
+impl AsyncWrite for Ending {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 macro_rules! each {
@@ -29,6 +99,7 @@ macro_rules! each {
             Stream::Unix($stream) => $call,
             #[cfg(feature = "rustls")]
             Stream::Tls($stream) => $call,
+            Stream::Ending($stream) => $call,
         }
     };
 }
