@@ -1,14 +1,13 @@
 //! [`Facts`]: the events put together by entry and by process, in the order in which they happened.
 
+mod excuses;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use stream_core::EntryId;
 
 use super::event::{Cause, Ending, Fate, Reason, Returned, What};
 use super::{Expectations, History, micros};
-
-/// Within this time of a loss of the group, in microseconds, a trim that had looked before it is over, and seen.
-const CUT_WITHIN: u64 = 15_000_000;
 
 /// A handler run.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +83,7 @@ impl Entry {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Process {
     pub(super) consumer: Option<String>,
+    started: Option<u64>,
     pub(super) stopping: Option<u64>,
     pub(super) ended: Option<(u64, Ending)>,
     pub(super) silences: Vec<Silence>,
@@ -166,9 +166,8 @@ impl Facts {
             ..Self::default()
         };
         let mut messages: HashMap<u64, (Option<u64>, Fate)> = HashMap::new();
-        let mut open: HashMap<(u32, EntryId), usize> = HashMap::new();
         for event in events {
-            facts.take(event.at, &event.what, &mut messages, &mut open);
+            facts.take(event.at, &event.what, &mut messages);
         }
         // Copies of a message that nobody saw published are told by their runs.
         for entry in facts.entries.values_mut() {
@@ -190,13 +189,7 @@ impl Facts {
         self.entries.entry(id).or_insert_with(Entry::unknown)
     }
 
-    fn take(
-        &mut self,
-        at: u64,
-        what: &What,
-        messages: &mut HashMap<u64, (Option<u64>, Fate)>,
-        open: &mut HashMap<(u32, EntryId), usize>,
-    ) {
+    fn take(&mut self, at: u64, what: &What, messages: &mut HashMap<u64, (Option<u64>, Fate)>) {
         match *what {
             What::Published { entry, number, key, fate } => {
                 messages.insert(number, (key, fate));
@@ -209,26 +202,29 @@ impl Facts {
                 self.unconfirmed.insert(number);
             }
             What::ProcessStarted { process, ref consumer } => {
-                self.processes.entry(process).or_default().consumer = Some(consumer.clone());
+                let known = self.processes.entry(process).or_default();
+                (known.consumer, known.started) = (Some(consumer.clone()), Some(at));
             }
             What::Stopping { process } => self.processes.entry(process).or_default().stopping = Some(at),
             What::ProcessEnded { process, how } => self.processes.entry(process).or_default().ended = Some((at, how)),
             What::Started { process, entry, number, attempt } => {
                 let known = self.entry(entry);
-                let place = known.runs.len();
+                let before = known.runs.iter().rfind(|run| run.process == process);
+                // One that was told to stop may come to its end beside a new one, which owns the entry.
+                let is_running = before.is_some_and(|run| run.ended.is_none() && run.told.is_none());
                 known.runs.push(Run { process, attempt, began: at, ended: None, told: None });
                 if *known.number.get_or_insert(number) != number {
                     self.broken.push(format!("{entry} was handled as message {number}, which it does not hold"));
                 }
-                if open.insert((process, entry), place).is_some() {
+                if is_running {
                     self.broken.push(format!("process {process} began {entry} anew before it had ended it"));
                 }
             }
             What::Finished { process, entry, attempt, result } => {
-                let run = open.remove(&(process, entry)).and_then(|place| self.entry(entry).runs.get_mut(place));
-                match run {
-                    Some(run) if run.attempt == attempt => run.ended = Some((at, result)),
-                    _ => self.broken.push(format!("process {process} ended {entry} without a beginning")),
+                let is_open = |run: &&mut Run| (run.process, run.attempt) == (process, attempt) && run.ended.is_none();
+                match self.entry(entry).runs.iter_mut().find(is_open) {
+                    Some(run) => run.ended = Some((at, result)),
+                    None => self.broken.push(format!("process {process} ended {entry} without a beginning")),
                 }
             }
             What::LeaseLost { process, entry } => {
@@ -288,159 +284,6 @@ impl Facts {
 
     fn read(&mut self, process: u32, what: Read) {
         self.readers.entry(process).or_default().push(what);
-    }
-
-    /// When a process ended, and how.
-    pub(super) fn ended(&self, process: u32) -> Option<(u64, Ending)> {
-        self.processes.get(&process)?.ended
-    }
-
-    /// Whether a process was asked to stop between these times.
-    pub(super) fn stopped_between(&self, process: u32, from: u64, until: u64) -> bool {
-        let stopping = self.processes.get(&process).and_then(|process| process.stopping);
-        stopping.is_some_and(|at| (from..=until).contains(&at))
-    }
-
-    /// When a run was over at the latest: it returned, was told to stop, or its process died.
-    pub(super) fn over(&self, run: &Run) -> u64 {
-        let ended = run.ended.map(|(at, _)| at).or_else(|| Some(self.ended(run.process)?.0));
-        ended.into_iter().chain(run.told).min().unwrap_or(u64::MAX)
-    }
-
-    /// Silences of a process, those of all included.
-    fn silences(&self, process: u32) -> impl Iterator<Item = Silence> {
-        let own = self.processes.get(&process).map_or(&[][..], |process| &process.silences);
-        own.iter().chain(&self.silences).copied()
-    }
-
-    /// Whether a process may have lost what it held without knowing it at the time `at`: it was silent for most of a lease,
-    /// and has come back less than a lease ago; or the group was lost less than a lease ago.
-    pub(super) fn is_unaware(&self, process: u32, at: u64) -> bool {
-        self.is_back_from_silence(process, at) || self.is_group_unaware(at)
-    }
-
-    pub(super) fn is_back_from_silence(&self, process: u32, at: u64) -> bool {
-        self.silences(process).any(|silence| {
-            silence.length() >= self.silence && silence.from + self.silence <= at && at <= silence.until + self.lease
-        })
-    }
-
-    /// Whether the group was lost in the last lease: not every process knows of it.
-    fn is_group_unaware(&self, at: u64) -> bool {
-        self.losses.iter().any(|loss| loss.from <= at && at <= loss.until + self.lease)
-    }
-
-    /// Whether the group was lost between these times, or shortly enough before for the first not to know.
-    pub(super) fn lost_group_between(&self, from: u64, until: u64) -> bool {
-        self.loss_between(from, until).is_some()
-    }
-
-    /// Since when it was; the latest one.
-    pub(super) fn loss_between(&self, from: u64, until: u64) -> Option<u64> {
-        let touches = |loss: &&Loss| loss.from <= until && loss.until + self.lease >= from;
-        self.losses.iter().filter(touches).map(|loss| loss.from).max()
-    }
-
-    /// Whether the group was seen to be done with an entry so long before it was lost, at `lost`, that everybody knew.
-    pub(super) fn was_long_done(&self, id: EntryId, lost: u64) -> bool {
-        let loss = self.losses.iter().find(|loss| loss.from == lost);
-        loss.and_then(|loss| loss.known).is_some_and(|known| id <= known)
-    }
-
-    /// Up to which id every process knew the group to be done at that time: what was seen a while before; and where a
-    /// process was silent meanwhile, a while before that.
-    fn known_before(&self, lost: u64) -> Option<EntryId> {
-        let mut silences: Vec<Silence> =
-            self.processes.values().flat_map(|process| &process.silences).copied().collect();
-        silences.extend(&self.silences);
-        silences.sort_by_key(|silence| std::cmp::Reverse(silence.until));
-        let mut at = lost.saturating_sub(self.stale);
-        for silence in silences {
-            if silence.touches(at, lost) {
-                at = at.min(silence.from.saturating_sub(self.stale));
-            }
-        }
-        // The last one before the time counts: the group may have been made anew further back meanwhile.
-        let seen = self.done_up_to.partition_point(|(seen, _)| *seen <= at);
-        seen.checked_sub(1).map(|last| self.done_up_to[last].1)
-    }
-
-    /// Whether an entry that was finished at `at` may have come again since: nothing says that it was acknowledged, or that
-    /// its group was known to be done with it when it was lost.
-    pub(super) fn may_come_again(&self, id: EntryId, process: u32, at: u64) -> bool {
-        let until = at + self.settle;
-        let crashed = self.ended(process).is_some_and(|(died, how)| how.is_crash() && (at..=until).contains(&died));
-        let lost =
-            self.losses.iter().any(|loss| at <= loss.until + self.lease && loss.known.is_none_or(|known| id > known));
-        crashed || lost || self.silences(process).any(|silence| silence.touches(at, until))
-    }
-
-    /// Whether an entry may be gone although something was seen of it at `since`: its publisher never heard that it was there,
-    /// and what was seen of it belongs to a server that a failover replaced.
-    pub(super) fn is_copy_taken_back(&self, entry: &Entry, since: u64) -> bool {
-        entry.published.is_none() && self.lost_group_between(since, u64::MAX)
-    }
-
-    /// Whether the group was lost more than once between these times: who made it anew may have remembered it from before.
-    pub(super) fn lost_twice_between(&self, from: u64, until: u64) -> bool {
-        self.losses.iter().filter(|loss| loss.from <= until && loss.until + self.lease >= from).count() > 1
-    }
-
-    /// Whether an entry was trimmed about when the group was lost: who trims looks at the groups and then cuts, and one that is
-    /// made anew further back in between comes too late.
-    pub(super) fn was_cut_in_a_loss(&self, id: EntryId) -> bool {
-        let cut = self.trimmed_below.iter().find(|(_, first)| id < *first);
-        cut.is_some_and(|(at, _)| self.losses.iter().any(|loss| (loss.from..=loss.until + CUT_WITHIN).contains(at)))
-    }
-
-    /// Whether a process was silent at some time between these.
-    pub(super) fn was_silent_between(&self, process: u32, from: u64, until: u64) -> bool {
-        self.silences(process).any(|silence| silence.touches(from, until))
-    }
-
-    /// How many owners may have died, or seemed to have, in this time.
-    pub(super) fn deaths(&self, from: u64, until: u64) -> u64 {
-        // Who was silent when it stopped may not have been able to give back what it had.
-        let silent_at = |process: &Process, at| process.silences.iter().any(|silence| silence.touches(at, at));
-        let crashed = |process: &&Process| {
-            process.ended.is_some_and(|(at, how)| {
-                (from..=until).contains(&at)
-                    && (how.is_crash()
-                        || silent_at(process, at)
-                        || process.stopping.is_some_and(|at| silent_at(process, at)))
-            })
-        };
-        let silences = self.processes.values().flat_map(|process| &process.silences).chain(&self.silences);
-        let counts = |silence: &&Silence| silence.cause == Cause::Server || silence.length() >= self.silence;
-        let silent = silences.filter(counts).filter(|silence| silence.touches(from, until)).count();
-        (self.processes.values().filter(crashed).count() + silent) as u64
-    }
-
-    /// Whether something may have kept what a process finished at `at` from being acknowledged.
-    pub(super) fn may_be_unacknowledged(&self, process: u32, at: u64) -> bool {
-        let until = at + self.settle;
-        let crashed = self.ended(process).is_some_and(|(died, how)| how.is_crash() && (at..=until).contains(&died));
-        crashed || self.silences(process).any(|silence| silence.touches(at, until)) || self.is_unaware(process, at)
-    }
-
-    /// What a process saw up to this time it had the time to tell of before it ended.
-    pub(super) fn had_time_until(&self, process: u32) -> u64 {
-        let Some((ended, _)) = self.ended(process) else { return u64::MAX };
-        let mut until = ended.saturating_sub(self.told_within);
-        let mut silences: Vec<_> = self.silences(process).collect();
-        silences.sort_by_key(|silence| std::cmp::Reverse(silence.until));
-        for silence in silences {
-            if silence.touches(until, ended) {
-                until = until.min(silence.from.saturating_sub(self.told_within));
-            }
-        }
-        until
-    }
-
-    /// Whether somebody saw something that a failover took back: it was confirmed by a server that was being replaced, or
-    /// had not been passed on.
-    pub(super) fn was_taken_back(&self, at: u64) -> bool {
-        self.losses.iter().any(|loss| loss.from.saturating_sub(1_000_000) <= at && at <= loss.until)
     }
 
     /// A time as people like to read it.

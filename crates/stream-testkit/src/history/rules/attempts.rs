@@ -62,8 +62,11 @@ impl Count<'_> {
         let mut highest = 0;
         let mut since = self.entry.published.unwrap_or(0);
         let mut before: Option<&Run> = None;
+        // Whether the last start was counted before a loss, which the server's count does not know of.
+        let mut carried = false;
         for (place, run) in self.entry.runs.iter().enumerate() {
-            let lost = before.is_some_and(|before| facts.lost_group_between(before.began, run.began));
+            let lost = carried || before.is_some_and(|before| facts.lost_group_between(before.began, run.began));
+            let held = facts.held_through_a_loss(run.process, since, run.began);
             if lost && (1..=highest).contains(&run.attempt) {
                 // Who owned what, and how often it was started, went with the group, all of it or the latest.
                 highest = run.attempt - 1;
@@ -88,7 +91,10 @@ impl Count<'_> {
                     self.wrong.push(format!("attempt {} where {due} was due", run.attempt));
                 }
             } else if run.attempt > due && !(lost && self.goes_on(place)) {
-                self.skipped(run.attempt - due, since, run.began, || {
+                // Who took it over before the loss goes on with the count from before.
+                let peak = self.entry.runs[..place].iter().map(|before| before.attempt).max().unwrap_or(0);
+                let due_to_it = if held { due.max(peak + 1).min(run.attempt) } else { due };
+                self.skipped(run.attempt - due_to_it, since, run.began, || {
                     format!("attempt {} where {due} was due", run.attempt)
                 });
             }
@@ -97,7 +103,7 @@ impl Count<'_> {
                 self.wrong.push(format!("attempt {} of {max}", run.attempt));
             }
             highest = highest.max(run.attempt);
-            since = run.began;
+            (since, carried) = (run.began, held);
             before = Some(run);
         }
     }

@@ -60,6 +60,8 @@ fn check_entry(id: EntryId, entry: &Entry, facts: &Facts, expectations: &Expecta
         } else if entry.published.is_none() {
             // A copy that nobody counts on, of which something was seen all the same: it was delivered, and has to end.
             verdict.complain(Rule::Lost, format!("{name}, a copy, came to no end; {}", facts.told(&entry.runs)));
+        } else if fate.is_dead() && ended(entry).is_some_and(|at| facts.was_forgotten_unnoticed(at)) {
+            // So did its letter, and who made the group anew had seen that it was done.
         } else if fate.is_dead() {
             verdict.complain(Rule::LetterMissing, format!("{name} ({fate:?}); {}", facts.told(&entry.runs)));
         } else {
@@ -78,6 +80,11 @@ fn check_entry(id: EntryId, entry: &Entry, facts: &Facts, expectations: &Expecta
     } else if fate == Fate::Handled {
         verdict.counts.unlucky += 1;
     }
+}
+
+/// When its last run ended, after which its letter was written.
+fn ended(entry: &Entry) -> Option<u64> {
+    Some(entry.runs.last()?.ended?.0)
 }
 
 /// A group that begins anew may give up again what it had given up.

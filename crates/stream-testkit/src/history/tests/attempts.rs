@@ -187,3 +187,46 @@ fn who_is_silent_when_it_stops_may_not_have_given_back_what_it_had() {
     case.fails(Rule::Attempts, "attempt 2 where 1 was due, without a death");
     case.silent(Some(3), Cause::Network, 500, 700).holds();
 }
+
+#[test]
+fn a_start_that_was_counted_before_a_loss_and_made_after_it_is_not_known_to_the_server() {
+    let mut case = good();
+    case.published(6, Fate::Handled).started(1_000, 1, 6, 1).ended(1_100, 1, Ending::Killed);
+    case.failed(60_000, 2, 6, 2).done(70_000, 3, 6, 2);
+    case.fails(Rule::Attempts, "attempt 2 where 3 was due");
+    case.lost_group(30_000).holds();
+    // Who came later has counted it with what the server knows.
+    let mut case = good();
+    case.at(40_000, What::ProcessStarted { process: 9, consumer: "host-9".to_owned() });
+    case.published(6, Fate::Handled).started(1_000, 1, 6, 1).ended(1_100, 1, Ending::Killed);
+    case.lost_group(30_000).failed(60_000, 9, 6, 2).done(70_000, 3, 6, 2);
+    case.fails(Rule::Attempts, "attempt 2 where 3 was due");
+}
+
+#[test]
+fn who_took_an_entry_over_before_a_loss_of_the_group_goes_on_with_the_count_from_before() {
+    let case = |attempt| {
+        let mut case = good();
+        case.expectations.max_attempts = 5;
+        case.published(6, Fate::Handled).failed(1_000, 1, 6, 1).failed(1_100, 1, 6, 2).failed(2_000, 2, 6, 1);
+        case.done(3_000, 3, 6, attempt).lost_group(1_500);
+        case
+    };
+    let attempts = |case: &Case| case.verdict().count(Rule::Attempts);
+    assert_eq!(attempts(&case(3)), 0, "{:?}", case(3).verdict());
+    assert_eq!(attempts(&case(4)), 1, "{:?}", case(4).verdict());
+    let mut later = case(3);
+    later.at(1_600, What::ProcessStarted { process: 3, consumer: "host-3".to_owned() });
+    assert_eq!(attempts(&later), 1, "{:?}", later.verdict());
+}
+
+#[test]
+fn a_process_begins_an_entry_anew_beside_a_run_that_was_told_to_stop() {
+    let mut case = good();
+    case.published(6, Fate::Handled).started(1_000, 1, 6, 1).done(20_000, 1, 6, 2).ended(10, 4, Ending::Killed);
+    case.silent(Some(1), Cause::Frozen, 1_001, 12_000);
+    assert_eq!(case.verdict().count(Rule::Journal), 1, "{:?}", case.verdict());
+    case.at(12_000, What::LeaseLost { process: 1, entry: id(6) }).holds();
+    case.finished(21_000, 1, 6, 1, Returned::Failed).holds();
+    case.finished(21_001, 1, 6, 1, Returned::Failed).fails(Rule::Journal, "process 1 ended 6-0 without a beginning");
+}

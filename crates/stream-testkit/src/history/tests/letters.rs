@@ -157,3 +157,21 @@ fn what_is_sent_back_is_a_message_of_its_own() {
     late.at(40_011, What::Cured { number: 3 }).fails(Rule::Journal, "cannot have been handled well");
     case.at(28_000, What::Cured { number: 3 }).holds();
 }
+
+#[test]
+fn a_letter_may_be_missing_where_the_group_is_lost_again_before_anybody_sees_that_it_went_with_the_first_loss() {
+    let mut case = good();
+    case.published(6, Fate::Exhausted);
+    case.failed(5_000, 1, 6, 1).failed(6_000, 1, 6, 2).failed(7_000, 1, 6, 3);
+    let lost = |case: &mut Case, from: u64, until| {
+        case.at(until, What::GroupLost { since: from * MS });
+    };
+    case.fails(Rule::LetterMissing, "6-0 (message 6)");
+    lost(&mut case, 6_500, 8_000);
+    case.fails(Rule::LetterMissing, "6-0 (message 6)");
+    let mut late = case.clone();
+    late.lost_group(30_000).fails(Rule::LetterMissing, "6-0 (message 6)");
+    let mut before = case.clone();
+    before.lost_group(6_400).fails(Rule::LetterMissing, "6-0 (message 6)");
+    case.lost_group(8_300).holds();
+}
