@@ -5,7 +5,7 @@
 //! not need.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
@@ -24,13 +24,17 @@ const MOST_MEMORY_MIB: u32 = 512;
 
 /// Feeds the decoders and the state machines with whatever a fuzzer comes up with.
 ///
-/// Inputs worth keeping are kept in `fuzz/corpus`; one that fails is kept in `fuzz/artifacts`, and the command fails. Needs a
-/// C++ compiler.
+/// It begins with the inputs in `fuzz/corpus`, and leaves those that reach new code in `target/fuzz/corpus`, from which the next
+/// run goes on; `--keep` takes the fewest that are needed into `fuzz/corpus`. One that fails is left in `fuzz/artifacts`, and the
+/// command fails. Needs a C++ compiler.
 #[derive(Debug, Args)]
 pub(crate) struct Fuzz {
     /// Seconds for each target.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
+    /// Takes what was found into `fuzz/corpus`, as the smallest set of inputs that reaches the same code.
+    #[arg(long)]
+    keep: bool,
     /// Only these targets, by the name of their file in `fuzz/fuzz_targets`.
     targets: Vec<String>,
 }
@@ -47,7 +51,7 @@ impl Fuzz {
         let mut failed = Vec::new();
         for (target, program) in programs {
             let (result, took) = timed(|| fuzz(&target, &program, self.seconds));
-            let state = if result? { "ok" } else { "FAILED" };
+            let state = if result? && (!self.keep || keep(&target, &program)?) { "ok" } else { "FAILED" };
             if state != "ok" {
                 failed.push(target.clone());
             }
@@ -94,10 +98,9 @@ fn build(chosen: &[String]) -> Result<BTreeMap<String, PathBuf>, Failure> {
     Ok(chosen.iter().map(|target| (target.clone(), programs.join(target))).collect())
 }
 
-fn fuzz(target: &str, program: &PathBuf, seconds: u64) -> Result<bool, Failure> {
-    let corpus = root().join("fuzz/corpus").join(target);
+fn fuzz(target: &str, program: &Path, seconds: u64) -> Result<bool, Failure> {
+    let [kept, found] = corpora(target)?;
     let artifacts = root().join("fuzz/artifacts").join(target);
-    std::fs::create_dir_all(&corpus)?;
     std::fs::create_dir_all(&artifacts)?;
     let mut command = Command::new(program);
     command
@@ -105,7 +108,34 @@ fn fuzz(target: &str, program: &PathBuf, seconds: u64) -> Result<bool, Failure> 
         .arg(format!("-rss_limit_mb={MOST_MEMORY_MIB}"))
         .args(["-timeout=10", "-print_final_stats=1", "-verbosity=0"])
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
-        .arg(corpus)
+        .args([found, kept])
         .current_dir(root().join("fuzz"));
     run(command)
+}
+
+/// Makes of what is kept and what was found the smallest set that reaches as much code, however often, and keeps that.
+fn keep(target: &str, program: &Path) -> Result<bool, Failure> {
+    let [kept, found] = corpora(target)?;
+    let merged = kept.with_extension("merged");
+    std::fs::create_dir_all(&merged)?;
+    let mut command = Command::new(program);
+    command
+        .args(["-set_cover_merge=1", "-use_counters=0", "-verbosity=0"])
+        .args([&merged, &found, &kept])
+        .current_dir(root().join("fuzz"));
+    let done = run(command)?;
+    if done {
+        std::fs::remove_dir_all(&kept)?;
+        std::fs::rename(&merged, &kept)?;
+    }
+    Ok(done)
+}
+
+/// The folders of a target: what is kept, and what was found on this machine.
+fn corpora(target: &str) -> Result<[PathBuf; 2], Failure> {
+    let folders = [root().join("fuzz/corpus").join(target), root().join("target/fuzz/corpus").join(target)];
+    for folder in &folders {
+        std::fs::create_dir_all(folder)?;
+    }
+    Ok(folders)
 }
