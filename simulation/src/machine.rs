@@ -102,6 +102,12 @@ impl Machine {
         }
     }
 
+    /// Whether it was stopped since then, and goes on.
+    pub(crate) fn froze_since(&self, at: u64) -> bool {
+        let frozen_at = self.inner().frozen_at;
+        frozen_at > 0 && frozen_at >= at
+    }
+
     /// Lets it go on.
     pub(crate) fn thaw(&self) {
         let (wakers, since) = {

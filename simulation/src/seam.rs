@@ -81,6 +81,7 @@ impl Wire {
     /// Sends, and sees what it has done to the server.
     async fn exchange(&self, requests: &[Request]) -> Result<Replies, Error> {
         let machine = &self.machine;
+        let asked = machine.world.now();
         let turn = self.turn.lock().await;
         if let Some(departure) = departure(machine) {
             sleep(departure).await;
@@ -95,7 +96,7 @@ impl Wire {
             state.departures += 1;
             state.departures
         };
-        let watch = Watch::before(machine, requests);
+        let watch = Watch::before(machine, requests, asked);
         let mut sent = pin!(self.inner.send(requests));
         // The first poll has them carried out.
         let first = poll_fn(|cx| Poll::Ready(polled_by(machine, line, || sent.as_mut().poll(cx)))).await;

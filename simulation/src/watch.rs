@@ -24,7 +24,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn before(machine: &Machine, requests: &[Request]) -> Self {
+    /// These requests leave; the machine made them when it was `asked`.
+    pub(crate) fn before(machine: &Machine, requests: &[Request], asked: u64) -> Self {
         let world = &*machine.world;
         let (mut owns, mut adds) = (false, false);
         for request in requests {
@@ -42,7 +43,9 @@ impl Watch {
             }
         }
         let owners = machine.group.filter(|_| owns).map(|group| owners(world, group));
-        if let (Some(owners), Some(group)) = (&owners, machine.group) {
+        // Between the look at the clock and the write lies a moment in which a process can be stopped: no client can tell. What
+        // it acknowledges then it has handled.
+        if let (Some(owners), Some(group), false) = (&owners, machine.group, machine.froze_since(asked)) {
             for request in requests.iter().filter(|request| request.command() == "XACK") {
                 acknowledges(machine, group, request, owners);
             }
