@@ -84,6 +84,12 @@ impl Finished {
         self.late.drain(..self.late.partition_point(|id| *id < floor));
     }
 
+    /// Forgets all ids above `last`, which may be given to other entries: the server has forgotten that it gave them.
+    pub fn forget_above(&mut self, last: EntryId) {
+        self.put_in_place();
+        self.ids.truncate(self.ids.partition_point(|id| *id <= last));
+    }
+
     /// Forgets everything and gives the memory back: for when the stream itself is a new one, whose ids mean other entries.
     pub fn clear(&mut self) {
         self.ids = VecDeque::new();
@@ -121,10 +127,14 @@ impl Finished {
         };
         self.late.insert(late_place, id);
         if self.late.len() >= LATE {
-            self.ids.extend(self.late.drain(..));
-            // Two ascending runs: a stable sort merges them in one go.
-            self.ids.make_contiguous().sort();
+            self.put_in_place();
         }
+    }
+
+    fn put_in_place(&mut self) {
+        self.ids.extend(self.late.drain(..));
+        // Two ascending runs: a stable sort merges them in one go.
+        self.ids.make_contiguous().sort();
     }
 
     fn forget_excess(&mut self) {
@@ -214,6 +224,7 @@ mod tests {
         /// Ids that ascend from the greatest known one.
         Ascend(u64, u64),
         ForgetBelow(u64),
+        ForgetAbove(u64),
         Clear,
     }
 
@@ -223,6 +234,7 @@ mod tests {
             4 => proptest::collection::vec(0..numbers, 0..40).prop_map(Step::Extend),
             6 => (0..4_u64, 0..100_u64).prop_map(|(gap, count)| Step::Ascend(gap, count)),
             2 => (0..numbers).prop_map(Step::ForgetBelow),
+            2 => (0..numbers).prop_map(Step::ForgetAbove),
             1 => Just(Step::Clear),
         ];
         proptest::collection::vec(step, 0..200)
@@ -246,6 +258,11 @@ mod tests {
                 Step::ForgetBelow(number) => {
                     finished.forget_below(id(number));
                     model = model.split_off(&id(number));
+                    vec![]
+                }
+                Step::ForgetAbove(number) => {
+                    finished.forget_above(id(number));
+                    model.retain(|known| *known <= id(number));
                     vec![]
                 }
                 Step::Clear => {

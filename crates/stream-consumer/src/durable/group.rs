@@ -7,12 +7,14 @@ use std::time::Instant;
 
 use stream_core::{EntryId, StartFrom, Undelivered};
 use stream_redis::command::{
-    TouchConsumer, XGroupCreate, XGroupCreateConsumer, XInfoConsumers, XInfoGroups, XInfoStream, XPendingSummary,
+    StreamInfo, TouchConsumer, XGroupCreate, XGroupCreateConsumer, XInfoConsumers, XInfoGroups, XInfoStream,
+    XPendingSummary,
 };
 use stream_redis::{Error, ErrorKind};
 
 use super::config::OnGroupLost;
 use super::gaps;
+use super::rewound::Rewound;
 use super::stream::{Stream, now};
 use crate::observe::{Event, count};
 
@@ -107,7 +109,7 @@ async fn make_sure(stream: &Stream, memory: &mut GroupMemory, missed: Option<Ins
     let mut beginning = Beginning { after: EntryId::ZERO, same_stream: false };
     // Without the permission to look at the stream, a group that is still there says that nothing was lost.
     let mut blind = false;
-    let mut info = None;
+    let mut info: Option<StreamInfo> = None;
     let start = if known {
         memory.undelivered.was_away();
         info = match stream.link.run(&XInfoStream { key: owner.key.clone() }).await {
@@ -137,7 +139,7 @@ async fn make_sure(stream: &Stream, memory: &mut GroupMemory, missed: Option<Ins
         stream.config.start.create_id().to_string()
     };
     // What was gone before there was a group is no loss of the group: its count begins behind that.
-    let gone = info.and_then(|info| info.entries_added?.checked_sub(info.length));
+    let gone = info.as_ref().and_then(|info| info.entries_added?.checked_sub(info.length));
     let entries_read = gone.filter(|gone| *gone > 0 && matches!(start.as_str(), "0" | "0-0"));
     let create =
         XGroupCreate { key: owner.key.clone(), group: owner.group.clone(), start, make_stream: true, entries_read };
@@ -159,7 +161,13 @@ async fn make_sure(stream: &Stream, memory: &mut GroupMemory, missed: Option<Ins
     };
     if known && (created || !blind) {
         let lost_by = if created { Some(asked) } else { missed };
-        forget_or_orphan(stream, beginning, lost_by);
+        let rewound = match &info {
+            Some(info) if !beginning.same_stream && lost_by.is_none() => {
+                Rewound::look(stream, info.last_generated_id).await?
+            }
+            _ => None,
+        };
+        forget_or_orphan(stream, beginning, lost_by, rewound.as_ref());
         if !beginning.same_stream {
             let (denied, told, unseen) = (memory.denied.take(), memory.told, memory.unseen);
             *memory = GroupMemory { denied, told, unseen, ..GroupMemory::default() };
@@ -262,11 +270,17 @@ async fn learn(stream: &Stream, memory: &mut GroupMemory) -> Result<(), Error> {
 }
 
 /// `lost_by` is when the group was gone, if it was: whatever was delivered before is pending nowhere.
-fn forget_or_orphan(stream: &Stream, beginning: Beginning, lost_by: Option<Instant>) {
+fn forget_or_orphan(stream: &Stream, beginning: Beginning, lost_by: Option<Instant>, rewound: Option<&Rewound>) {
+    if let Some(rewound) = rewound {
+        rewound.settle(stream);
+    }
     {
         let mut book = stream.book();
         book.delivered = EntryId::ZERO;
-        if !beginning.same_stream {
+        if rewound.is_some() {
+            // What else it lists as ours is looked for from the beginning of its list.
+            book.read_to = EntryId::ZERO;
+        } else if !beginning.same_stream {
             book.ledger.forget_stream(|tag| {
                 if let Some(token) = tag {
                     token.cancel();
@@ -278,6 +292,8 @@ fn forget_or_orphan(stream: &Stream, beginning: Beginning, lost_by: Option<Insta
         } else if let Some(at) = lost_by {
             book.ledger.orphan_until(at);
             book.recognise = true;
+            // What is delivered once more is looked for as well, should its read be cut off.
+            book.read_to = book.read_to.min(beginning.after);
         }
     }
     stream.disturb();

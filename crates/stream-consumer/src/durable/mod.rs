@@ -14,6 +14,7 @@ mod group;
 mod held;
 mod mode;
 mod reading;
+mod rewound;
 mod run;
 mod settle;
 mod single;
