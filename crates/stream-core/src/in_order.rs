@@ -15,48 +15,54 @@ use crate::EntryId;
 /// order.finish(first);
 /// assert_eq!(order.position(), EntryId::new(2, 0));
 /// ```
+///
+/// It takes memory for what is unfinished and for nothing else, however much is finished behind it.
 #[derive(Debug, Clone)]
 pub struct InOrder {
-    position: EntryId,
-    /// The number of the first that is held.
-    first: u64,
-    held: VecDeque<(EntryId, bool)>,
+    /// The last that was taken up.
+    last: EntryId,
+    /// The number of the next.
+    next: u64,
+    /// The unfinished ones: their numbers, which ascend, and what was taken up before each.
+    unfinished: VecDeque<(u64, EntryId)>,
 }
 
 impl InOrder {
     /// Everything up to `position` is handled.
     pub fn new(position: EntryId) -> Self {
-        Self { position, first: 0, held: VecDeque::new() }
+        Self { last: position, next: 0, unfinished: VecDeque::new() }
     }
 
     /// Takes up the entry that was read next; returns its number for [`finish`](Self::finish).
     pub fn push(&mut self, id: EntryId) -> u64 {
-        self.held.push_back((id, false));
-        self.first + self.held.len() as u64 - 1
+        let number = self.next;
+        self.next += 1;
+        self.unfinished.push_back((number, std::mem::replace(&mut self.last, id)));
+        number
     }
 
     /// The entry with this number is finished. A second time changes nothing.
     pub fn finish(&mut self, number: u64) {
-        let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
-        if let Some((_, finished)) = place.and_then(|place| self.held.get_mut(place)) {
-            *finished = true;
-        }
-        while let Some((id, true)) = self.held.front().copied() {
-            self.held.pop_front();
-            self.first += 1;
-            self.position = id;
+        match self.unfinished.front() {
+            Some((first, _)) if *first == number => {
+                self.unfinished.pop_front();
+            }
+            _ => {
+                if let Ok(place) = self.unfinished.binary_search_by_key(&number, |(number, _)| *number) {
+                    self.unfinished.remove(place);
+                }
+            }
         }
     }
 
     /// What is read from here on comes after `position`, whatever was read before.
     pub fn restart(&mut self, position: EntryId) {
-        let number = self.push(position);
-        self.finish(number);
+        self.last = position;
     }
 
     /// The last id up to which everything is finished.
     pub fn position(&self) -> EntryId {
-        self.position
+        self.unfinished.front().map_or(self.last, |(_, before)| *before)
     }
 }
 
@@ -74,6 +80,20 @@ mod tests {
         order.finish(old);
         order.finish(old);
         assert_eq!(order.position(), EntryId::ZERO);
+    }
+
+    #[test]
+    fn one_that_hangs_takes_no_memory_for_those_behind_it() {
+        let mut order = InOrder::new(EntryId::ZERO);
+        let hangs = order.push(EntryId::new(1, 0));
+        for n in 2..100_000 {
+            let number = order.push(EntryId::new(n, 0));
+            order.finish(number);
+        }
+        assert!(order.unfinished.capacity() < 100, "{}", order.unfinished.capacity());
+        assert_eq!(order.position(), EntryId::ZERO);
+        order.finish(hangs);
+        assert_eq!(order.position(), EntryId::new(99_999, 0));
     }
 
     proptest! {
