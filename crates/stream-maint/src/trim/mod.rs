@@ -174,7 +174,8 @@ impl Trimmer {
         Ok(self.state().await?.map(|state| self.policy.plan(&state)))
     }
 
-    /// Trims now, whoever trimmed last. Two at the same time do no harm, they only do the work twice.
+    /// Trims now, whoever trimmed last. Two at the same time take no more than one would, they only do the work twice; where
+    /// entries are kept by number, the later of them may leave what is too many to the next run.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -235,6 +235,44 @@ async fn entries_go_by_number_only_as_far_as_groups_allow() {
     .await;
 }
 
+/// What is too many is counted before the walk over it; another trimmer, or an `XDEL`, takes entries in between.
+#[tokio::test(start_paused = true)]
+async fn what_goes_meanwhile_is_not_cut_from_the_newest() {
+    // How many are kept, what the group has finished, and what is deleted: nothing where another trimmer is what cuts. In
+    // the last case it is the group's floor that ends the walk.
+    let cases = [(300, None, 0..0), (300, Some(400), 0..0), (300, None, 1..101), (100, Some(140), 200..441)];
+    for (keep, finished, deleted) in cases {
+        let server = MemoryServer::new();
+        for n in 1..=450 {
+            server.command(["XADD", "s", &format!("{n}-0"), "n", "1"]).unwrap();
+        }
+        if let Some(last) = finished {
+            server.command(["XGROUP", "CREATE", "s", "g", &format!("{last}-0")]).unwrap();
+        }
+        let newest = || {
+            let policy = TrimPolicy::new().longer_than(keep);
+            Trimmer::builder(&server.client()).stream("s").policy(policy).build().unwrap()
+        };
+        let (mut late, mut early) = (newest(), newest());
+        server.fail_next("XINFO STREAM", Fault::Delay(Duration::from_secs(1)));
+        let (held, left) = tokio::join!(report(&mut late), async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if deleted.is_empty() {
+                assert_eq!(report(&mut early).await.removed, 150);
+            }
+            for n in deleted.clone() {
+                server.command(["XDEL", "s", &format!("{n}-0")]).unwrap();
+            }
+            server.len("s") as u64
+        });
+        let case = format!("{keep} {finished:?} {deleted:?}");
+        assert_eq!((held.removed, held.plan.pinned_by, server.len("s") as u64), (0, Pin::Length, left), "{case}");
+        // The next time it is counted as it is.
+        late.run().await.unwrap();
+        assert_eq!(server.len("s") as u64, keep, "{case}");
+    }
+}
+
 #[tokio::test]
 async fn one_of_the_fleet_trims_in_each_period() {
     on_each(async |server| {
