@@ -356,6 +356,52 @@ async fn a_group_that_is_made_anew_while_its_stream_is_trimmed_loses_nothing() {
     }
 }
 
+/// Destroyed by mistake, or lost by a failover, while its consumers pause: they make it anew where it was.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_has_just_gone_still_holds_what_it_needed() {
+    let server = MemoryServer::new();
+    for n in 1..=9 {
+        server.command(["XADD", "s", &format!("{n}-0"), "n", "1"]).unwrap();
+    }
+    server.command("XGROUP CREATE s fast 9-0".split(' ')).unwrap();
+    server.command("XGROUP CREATE s slow 3-0".split(' ')).unwrap();
+    let build = || Trimmer::builder(&server.client()).stream("s").build().unwrap();
+    let (mut trimmer, mut idle) = (build(), build());
+    assert!(matches!(trimmer.run_if_due().await.unwrap(), Trimmed::Stream(report) if report.removed == 3));
+    // Whose turn it is not has seen the groups as well, and may be the one to trim next.
+    assert_eq!(idle.run_if_due().await.unwrap(), Trimmed::NotDue);
+    server.destroy_group("s", "slow");
+    for trimmer in [&mut trimmer, &mut idle] {
+        for passed in [0, 599] {
+            tokio::time::advance(Duration::from_secs(passed)).await;
+            let held = report(trimmer).await;
+            let Pin::Group { name, need, .. } = held.plan.pinned_by else { panic!("{:?}", held.plan) };
+            assert_eq!((held.removed, name), (0, group("slow")), "after {passed} s");
+            assert_eq!(need, Need::Undelivered(stream_core::EntryId::new(3, 1)));
+        }
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(report(&mut trimmer).await.removed, 5, "it was meant to go");
+    assert_eq!(server.len("s"), 1);
+}
+
+/// A stream that is gone leaves nothing that its groups could need.
+#[tokio::test(start_paused = true)]
+async fn groups_that_went_with_their_stream_hold_nothing() {
+    let server = MemoryServer::new();
+    let mut trimmer = Trimmer::builder(&server.client()).stream("s").build().unwrap();
+    server.add("s", [("n", "1")]);
+    server.command("XGROUP CREATE s slow 0".split(' ')).unwrap();
+    trimmer.run().await.unwrap();
+    server.command(["DEL", "s"]).unwrap();
+    assert_eq!(trimmer.run().await.unwrap(), Trimmed::NoStream);
+    for _ in 0..3 {
+        server.add("s", [("n", "1")]);
+    }
+    server.command("XGROUP CREATE s fast $".split(' ')).unwrap();
+    assert_eq!(report(&mut trimmer).await.removed, 2);
+}
+
 #[tokio::test]
 async fn who_may_not_write_the_lease_or_has_no_memory_left_trims_all_the_same() {
     let server = MemoryServer::new();
