@@ -175,6 +175,11 @@ impl TrimPolicy {
         lowest
     }
 
+    /// Whether what this group needs is kept.
+    pub(crate) fn protects(&self, group: &GroupState) -> bool {
+        self.excludes(group).is_none()
+    }
+
     fn excludes(&self, group: &GroupState) -> Option<ExcludedGroup> {
         let unchanged = group.unchanged?;
         let (pattern, _) =

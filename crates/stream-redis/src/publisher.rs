@@ -27,6 +27,9 @@ pub use partitioned::PartitionedPublisher;
 pub use prefect::{PrefectPublisher, PrefectPublisherBuilder};
 use run::{Settings, Shared};
 
+/// Milliseconds since 1970: ids from here on are a mistake, most often microseconds.
+const YEAR_10000_MS: u64 = 253_402_300_800_000;
+
 /// Appends entries to one stream.
 ///
 /// Entries go out in batches. What is published while nothing is on its way goes at once; what is published meanwhile makes
@@ -248,13 +251,15 @@ impl PublisherBuilder {
 
     /// Keeps about or exactly the newest `length` entries. Entries that groups have not finished go as well: a bound that
     /// is shorter than the longest backlog loses messages. Default: no bound; trimming by what groups are done with is
-    /// maintenance's task.
+    /// maintenance's task. At least 1: with 0 the server deletes each entry in the step that confirms it.
     pub fn max_len(mut self, length: u64, precision: Precision) -> Self {
         self.trim = Some(Trim { to: TrimTo::MaxLen(length), precision });
         self
     }
 
-    /// Keeps entries from `id` on; the same warning as for [`max_len`](Self::max_len), which this replaces.
+    /// Keeps entries from `id` on; the same warning as for [`max_len`](Self::max_len), which this replaces. What is
+    /// published below `id` is deleted in the step that confirms it, so an id that no clock gives before the year 10000 is
+    /// refused: it was meant in another unit than milliseconds.
     pub fn min_id(mut self, id: EntryId, precision: Precision) -> Self {
         self.trim = Some(Trim { to: TrimTo::MinId(id), precision });
         self
@@ -321,7 +326,16 @@ impl PublisherBuilder {
         if self.linger > Duration::from_secs(10) {
             return config("a publisher's linger is at most 10 s: entries would only come late");
         }
-        Ok(key)
+        match self.trim.map(|trim| trim.to) {
+            Some(TrimTo::MaxLen(0)) => config(
+                "a publisher's `max_len` of 0 deletes each entry as it is confirmed: keep 1 or more, or leave the bound out",
+            ),
+            Some(TrimTo::MinId(id)) if id.ms() >= YEAR_10000_MS => config(
+                "a publisher's `min_id` is above every id a server gives, so that each entry is deleted as it is confirmed: \
+                 give an id in milliseconds since 1970 that lies in the past, or leave the bound out",
+            ),
+            _ => Ok(key),
+        }
     }
 
     /// Starts the publisher. It connects when the first entry is published.

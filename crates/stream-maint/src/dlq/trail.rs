@@ -87,7 +87,7 @@ impl DeadLetters {
     }
 }
 
-fn trail_key(dead: &StreamKey) -> StreamKey {
+pub(super) fn trail_key(dead: &StreamKey) -> StreamKey {
     // A name with something after it is not empty.
     StreamKey::new([dead.as_bytes(), b":redriven"].concat()).unwrap_or_else(|_| dead.clone())
 }

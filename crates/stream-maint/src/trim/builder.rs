@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stream_core::{GroupName, GroupWatch, NameError, StreamKey, TrimPolicy};
+use stream_core::{GroupMemory, GroupName, GroupWatch, NameError, StreamKey, TrimPolicy};
 use stream_redis::{Client, Error, ErrorKind};
 
 use super::{Readers, Trimmer};
@@ -142,7 +142,7 @@ impl TrimmerBuilder {
 
     /// The key by which the fleet agrees on who trims; it holds nothing and expires by itself. By default
     /// `{STREAM}:streamkeeper:trim`, which is in the stream's slot of a cluster (without the braces where the stream's own
-    /// name has some).
+    /// name has some). The stream itself cannot be it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -201,7 +201,8 @@ impl TrimmerBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] when there is no stream, a name is empty, or the policy would take live groups for stale.
+    /// [`ErrorKind::Config`] when there is no stream, a name is empty, the lease key is the stream, or the policy would take
+    /// live groups for stale.
     pub fn build(self) -> Result<Trimmer, Error> {
         let stream = self
             .stream
@@ -213,6 +214,11 @@ impl TrimmerBuilder {
         let mut schedule = Schedule::new(&stream, b":streamkeeper:trim").map_err(config)?;
         match self.lease {
             Lease::Default => {}
+            // Where the stream is there, it would never be anybody's turn; where it is not, the lease would be in its place.
+            Lease::Key(Ok(key)) if key == stream => {
+                let message = "the trimmer's lease key is the stream itself: give `lease_key` a key of its own";
+                return Err(Error::new(ErrorKind::Config, message));
+            }
             Lease::Key(key) => schedule.set_lease(Some(key.map_err(config)?)),
             Lease::None => schedule.set_lease(None),
         }
@@ -226,6 +232,7 @@ impl TrimmerBuilder {
             readers: Readers::default(),
             schedule,
             watch: GroupWatch::new(),
+            memory: GroupMemory::new(),
         })
     }
 }
@@ -247,6 +254,7 @@ mod tests {
         check(Trimmer::builder(&client).stream(""));
         check(Trimmer::builder(&client).stream("s").protect(""));
         check(Trimmer::builder(&client).stream("s").lease_key(""));
+        check(Trimmer::builder(&client).lease_key("s").stream("s"));
         let hasty = TrimPolicy::new().exclude_stale(pattern, Duration::from_secs(59));
         check(Trimmer::builder(&client).stream("s").policy(hasty));
     }

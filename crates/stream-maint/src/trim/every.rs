@@ -13,8 +13,8 @@ impl Trimmer {
     /// Trims unless somebody in the fleet has done so within the period (see
     /// [`trim_every`](super::TrimmerBuilder::trim_every)): what a cron job on several machines calls.
     ///
-    /// Where the policy leaves stale groups out, the groups are looked at nevertheless, since how long they have not
-    /// changed is known only to who has watched them.
+    /// The stream and its groups are looked at nevertheless: that a group is gone, or for how long it has not changed, is
+    /// known only to who has seen it before.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,9 +38,7 @@ impl Trimmer {
         if self.schedule.is_due(&mut self.link).await? {
             return self.run().await;
         }
-        if self.policy.needs_watch() {
-            self.look().await?;
-        }
+        self.watch().await?;
         Ok(Trimmed::NotDue)
     }
 

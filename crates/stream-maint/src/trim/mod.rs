@@ -13,7 +13,9 @@ mod report;
 
 use std::time::Duration;
 
-use stream_core::{EntryId, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy};
+use stream_core::{
+    EntryId, GroupMemory, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy,
+};
 use stream_redis::command::{Precision, Trim, TrimTo, XInfoGroups, XTrim};
 use stream_redis::{Client, Error, ErrorKind};
 
@@ -29,6 +31,10 @@ use crate::look::{Look, mind_consumers};
 const STEP: u64 = 10_000;
 
 /// Trims one stream, once ([`run`](Self::run)) or for as long as a process lives ([`run_every`](Self::run_every)).
+///
+/// Keep the trimmer and run it again and again: one that has seen a group protects it for ten minutes after it is gone
+/// ([`GroupMemory`]), since it may have been destroyed by mistake, or lost by a failover, while its consumers paused. Reports
+/// name it as what pins the floor, like one that is there.
 ///
 /// ```
 /// use stream_maint::{Trimmed, Trimmer};
@@ -58,6 +64,7 @@ pub struct Trimmer {
     readers: Readers,
     schedule: Schedule,
     watch: GroupWatch,
+    memory: GroupMemory,
 }
 
 impl Trimmer {
@@ -131,7 +138,7 @@ impl Trimmer {
     }
 
     /// What the policy is applied to: the stream and its groups as the server shows them now, and the groups that are
-    /// protected before they exist. `None` where there is no stream.
+    /// protected before they exist, or after they are gone. `None` where there is no stream.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -174,7 +181,8 @@ impl Trimmer {
         Ok(self.state().await?.map(|state| self.policy.plan(&state)))
     }
 
-    /// Trims now, whoever trimmed last. Two at the same time do no harm, they only do the work twice.
+    /// Trims now, whoever trimmed last. Two at the same time take no more than one would, they only do the work twice; where
+    /// entries are kept by number, the later of them may leave what is too many to the next run.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -208,21 +216,32 @@ impl Trimmer {
     }
 
     async fn look(&mut self) -> Result<Option<Look>, Error> {
-        let Some(mut look) = Look::at(&mut self.link).await? else { return Ok(None) };
+        let Some(mut look) = self.watch().await? else { return Ok(None) };
+        if let Some(keep) = self.policy.keeps_newest() {
+            look.state.newest_from = newest::from(&mut self.link, &self.policy, &look.state, keep).await?;
+        }
+        Ok(Some(look))
+    }
+
+    /// The stream, all that need something of it, and what is known of them from before.
+    async fn watch(&mut self) -> Result<Option<Look>, Error> {
+        let Some(mut look) = Look::at(&mut self.link).await? else {
+            self.memory.forget();
+            return Ok(None);
+        };
         let state = &mut look.state;
         self.watch.observe(&mut state.groups, state.now_ms);
         if self.policy.needs_watch() {
             mind_consumers(&mut self.link, &mut state.groups).await?;
         }
+        let gone = self.memory.observe(state, &self.policy);
         let missing = |name: &&GroupName| state.groups.iter().all(|group| group.name != **name);
         let awaited: Vec<_> =
             self.awaited.iter().filter(missing).map(|name| needs_after(name, EntryId::ZERO)).collect();
         state.groups.extend(awaited);
+        state.groups.extend(gone);
         // Readers without a group have no place on the server: what they told is all that is known of them.
         state.groups.extend(self.readers.cursors().iter().map(|(name, cursor)| needs_after(name, *cursor)));
-        if let Some(keep) = self.policy.keeps_newest() {
-            state.newest_from = newest::from(&mut self.link, &self.policy, state, keep).await?;
-        }
         Ok(Some(look))
     }
 

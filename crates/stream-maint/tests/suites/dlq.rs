@@ -190,6 +190,21 @@ async fn letters_go_back_with_their_own_fields_and_leave_a_trail() {
     .await;
 }
 
+/// As an entry among the letters it would be one that nobody can read, and on the trail one that nobody looks for.
+#[tokio::test]
+async fn letters_do_not_go_back_to_where_letters_are_kept() {
+    let server = MemoryServer::new();
+    server.add("dead", exhausted(1).to_fields());
+    let mut dead = DeadLetters::new(&server.client(), "dead").unwrap();
+    for to in ["dead", "dead:redriven"] {
+        let redrive = Redrive::new().to(key(to)).make_streams();
+        assert_eq!(dead.plan_redrive(&redrive).await.unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(dead.redrive(&redrive).await.unwrap_err().kind(), ErrorKind::Config);
+    }
+    assert_eq!(server.entries("dead").len(), 1);
+    assert!(dead.list(&LetterFilter::all(), None, 1).await.unwrap().letters[0].content.is_ok());
+}
+
 #[tokio::test]
 async fn a_stream_of_letters_that_does_not_exist_is_empty() {
     on_each_layout(async |server, layout| {

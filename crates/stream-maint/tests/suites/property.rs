@@ -47,7 +47,14 @@ struct History {
     /// Entries that were added and neither deleted nor trimmed with everybody's consent.
     entries: BTreeSet<EntryId>,
     groups: [Option<Known>; GROUPS.len()],
+    /// Groups that are gone and that the trimmer may have seen: it keeps for a while what they needed.
+    gone: [bool; GROUPS.len()],
+    client: Client,
     last: EntryId,
+}
+
+fn trimmer(client: &Client) -> Trimmer {
+    Trimmer::builder(client).stream("s").build().unwrap()
 }
 
 impl History {
@@ -61,10 +68,12 @@ impl History {
     fn new(seed: u64, client: &Client, server: Stage) -> Self {
         Self {
             server,
-            trimmer: Trimmer::builder(client).stream("s").build().unwrap(),
+            trimmer: trimmer(client),
             random: fastrand::Rng::with_seed(seed),
             entries: BTreeSet::new(),
             groups: Default::default(),
+            gone: Default::default(),
+            client: client.clone(),
             last: EntryId::ZERO,
         }
     }
@@ -129,6 +138,7 @@ impl History {
         };
         self.command(&format!("XGROUP CREATE s {} {position}", GROUPS[at])).await;
         self.groups[at] = Some(Known { position, unfinished: BTreeSet::new() });
+        self.gone[at] = false;
     }
 
     async fn read(&mut self, at: usize) {
@@ -167,6 +177,11 @@ impl History {
     async fn destroy(&mut self, at: usize) {
         if self.groups[at].take().is_some() {
             self.command(&format!("XGROUP DESTROY s {}", GROUPS[at])).await;
+            self.gone[at] = true;
+            if self.random.bool() {
+                // Another process, which has never seen it.
+                (self.trimmer, self.gone) = (trimmer(&self.client), Default::default());
+            }
         }
     }
 
@@ -189,7 +204,7 @@ impl History {
             }
         }
         self.entries = left;
-        self.nothing_finished_is_left().await
+        if self.gone.contains(&true) { Ok(()) } else { self.nothing_finished_is_left().await }
     }
 
     /// The first entry that is left is one that somebody needs, or the last one; one that was deleted while it was pending

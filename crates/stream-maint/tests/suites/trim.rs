@@ -235,6 +235,44 @@ async fn entries_go_by_number_only_as_far_as_groups_allow() {
     .await;
 }
 
+/// What is too many is counted before the walk over it; another trimmer, or an `XDEL`, takes entries in between.
+#[tokio::test(start_paused = true)]
+async fn what_goes_meanwhile_is_not_cut_from_the_newest() {
+    // How many are kept, what the group has finished, and what is deleted: nothing where another trimmer is what cuts. In
+    // the last case it is the group's floor that ends the walk.
+    let cases = [(300, None, 0..0), (300, Some(400), 0..0), (300, None, 1..101), (100, Some(140), 200..441)];
+    for (keep, finished, deleted) in cases {
+        let server = MemoryServer::new();
+        for n in 1..=450 {
+            server.command(["XADD", "s", &format!("{n}-0"), "n", "1"]).unwrap();
+        }
+        if let Some(last) = finished {
+            server.command(["XGROUP", "CREATE", "s", "g", &format!("{last}-0")]).unwrap();
+        }
+        let newest = || {
+            let policy = TrimPolicy::new().longer_than(keep);
+            Trimmer::builder(&server.client()).stream("s").policy(policy).build().unwrap()
+        };
+        let (mut late, mut early) = (newest(), newest());
+        server.fail_next("XINFO STREAM", Fault::Delay(Duration::from_secs(1)));
+        let (held, left) = tokio::join!(report(&mut late), async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if deleted.is_empty() {
+                assert_eq!(report(&mut early).await.removed, 150);
+            }
+            for n in deleted.clone() {
+                server.command(["XDEL", "s", &format!("{n}-0")]).unwrap();
+            }
+            server.len("s") as u64
+        });
+        let case = format!("{keep} {finished:?} {deleted:?}");
+        assert_eq!((held.removed, held.plan.pinned_by, server.len("s") as u64), (0, Pin::Length, left), "{case}");
+        // The next time it is counted as it is.
+        late.run().await.unwrap();
+        assert_eq!(server.len("s") as u64, keep, "{case}");
+    }
+}
+
 #[tokio::test]
 async fn one_of_the_fleet_trims_in_each_period() {
     on_each(async |server| {
@@ -316,6 +354,52 @@ async fn a_group_that_is_made_anew_while_its_stream_is_trimmed_loses_nothing() {
         trimmer.run().await.unwrap();
         assert_eq!(server.len("s"), if made_anew == "0" { 9 } else { 6 });
     }
+}
+
+/// Destroyed by mistake, or lost by a failover, while its consumers pause: they make it anew where it was.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_has_just_gone_still_holds_what_it_needed() {
+    let server = MemoryServer::new();
+    for n in 1..=9 {
+        server.command(["XADD", "s", &format!("{n}-0"), "n", "1"]).unwrap();
+    }
+    server.command("XGROUP CREATE s fast 9-0".split(' ')).unwrap();
+    server.command("XGROUP CREATE s slow 3-0".split(' ')).unwrap();
+    let build = || Trimmer::builder(&server.client()).stream("s").build().unwrap();
+    let (mut trimmer, mut idle) = (build(), build());
+    assert!(matches!(trimmer.run_if_due().await.unwrap(), Trimmed::Stream(report) if report.removed == 3));
+    // Whose turn it is not has seen the groups as well, and may be the one to trim next.
+    assert_eq!(idle.run_if_due().await.unwrap(), Trimmed::NotDue);
+    server.destroy_group("s", "slow");
+    for trimmer in [&mut trimmer, &mut idle] {
+        for passed in [0, 599] {
+            tokio::time::advance(Duration::from_secs(passed)).await;
+            let held = report(trimmer).await;
+            let Pin::Group { name, need, .. } = held.plan.pinned_by else { panic!("{:?}", held.plan) };
+            assert_eq!((held.removed, name), (0, group("slow")), "after {passed} s");
+            assert_eq!(need, Need::Undelivered(stream_core::EntryId::new(3, 1)));
+        }
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(report(&mut trimmer).await.removed, 5, "it was meant to go");
+    assert_eq!(server.len("s"), 1);
+}
+
+/// A stream that is gone leaves nothing that its groups could need.
+#[tokio::test(start_paused = true)]
+async fn groups_that_went_with_their_stream_hold_nothing() {
+    let server = MemoryServer::new();
+    let mut trimmer = Trimmer::builder(&server.client()).stream("s").build().unwrap();
+    server.add("s", [("n", "1")]);
+    server.command("XGROUP CREATE s slow 0".split(' ')).unwrap();
+    trimmer.run().await.unwrap();
+    server.command(["DEL", "s"]).unwrap();
+    assert_eq!(trimmer.run().await.unwrap(), Trimmed::NoStream);
+    for _ in 0..3 {
+        server.add("s", [("n", "1")]);
+    }
+    server.command("XGROUP CREATE s fast $".split(' ')).unwrap();
+    assert_eq!(report(&mut trimmer).await.removed, 2);
 }
 
 #[tokio::test]

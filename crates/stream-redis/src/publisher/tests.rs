@@ -255,6 +255,8 @@ async fn dropping_it_tells_those_who_wait() {
 async fn settings_out_of_range_are_refused() {
     let model = Model::new([]);
     let client = Client::from_connector(Handle(model.clone()));
+    let about = Precision::Approximate { limit: None };
+    let microseconds = EntryId::new(1_700_000_000_000_000, 0);
     for wrong in [
         Publisher::builder(&client),
         Publisher::builder(&client).stream(""),
@@ -262,8 +264,19 @@ async fn settings_out_of_range_are_refused() {
         builder(&model).batch(10_001),
         builder(&model).buffer(0),
         builder(&model).linger(Duration::from_secs(11)),
+        builder(&model).max_len(0, Precision::Exact),
+        builder(&model).max_len(0, about),
+        builder(&model).min_id(EntryId::MAX, Precision::Exact),
+        builder(&model).min_id(microseconds, about),
     ] {
         let text = format!("{wrong:?}");
         assert_eq!(wrong.build().unwrap_err().kind(), ErrorKind::Config, "{text}");
+    }
+    let partitions = Partitions::new("s", 2).unwrap();
+    let partitioned = Publisher::builder(&client).partitions(&partitions).max_len(0, about);
+    assert_eq!(partitioned.check().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(partitioned.build_partitioned().unwrap_err().kind(), ErrorKind::Config);
+    for right in [builder(&model).max_len(1, about), builder(&model).min_id(EntryId::ZERO, Precision::Exact)] {
+        right.check().unwrap();
     }
 }

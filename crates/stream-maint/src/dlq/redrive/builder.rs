@@ -24,7 +24,7 @@ use crate::dlq::{LetterFilter, PAGE};
 #[must_use = "describes only; pass it to `DeadLetters::redrive`"]
 pub struct Redrive {
     pub(super) filter: LetterFilter,
-    to: Option<StreamKey>,
+    pub(super) to: Option<StreamKey>,
     pub(super) per_second: Option<u32>,
     pub(super) at_most: u64,
     pub(super) batch: usize,
@@ -93,7 +93,8 @@ impl Redrive {
         self
     }
 
-    /// To this stream instead of the original ones.
+    /// To this stream instead of the original ones. Neither the dead letters themselves nor their
+    /// [trail](crate::DeadLetters::trail) can be it: what is sent back is no letter.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

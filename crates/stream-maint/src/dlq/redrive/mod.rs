@@ -15,6 +15,7 @@ use stream_redis::command::XAdd;
 use stream_redis::{Error, ErrorKind};
 
 use super::store::{LetterId, Span, Walk};
+use super::trail::trail_key;
 use super::{DeadLetters, meant};
 
 pub use builder::Redrive;
@@ -45,8 +46,10 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// Of the connection or the server.
+    /// [`ErrorKind::Config`] when the letters are to go [to](Redrive::to) where the letters or their trail are. Of the
+    /// connection or the server.
     pub async fn plan_redrive(&mut self, redrive: &Redrive) -> Result<RedrivePlan, Error> {
+        self.check_target(redrive)?;
         let mut plan = RedrivePlan::default();
         let (mut report, mut left) = (RedriveReport::default(), redrive.at_most);
         let mut walk = self.store.walk(&mut self.link, Span::Present).await?;
@@ -92,9 +95,10 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// Of the connection or the server, for example that its memory is full. What was sent back until then is done; call
-    /// it again to go on.
+    /// [`ErrorKind::Config`] as of [`plan_redrive`](Self::plan_redrive). Of the connection or the server, for example that
+    /// its memory is full. What was sent back until then is done; call it again to go on.
     pub async fn redrive(&mut self, redrive: &Redrive) -> Result<RedriveReport, Error> {
+        self.check_target(redrive)?;
         let mut report = RedriveReport::default();
         let mut left = redrive.at_most;
         let mut walk = self.store.walk(&mut self.link, Span::Present).await?;
@@ -114,6 +118,18 @@ impl DeadLetters {
         self.finish(&mut walk).await?;
         tracing::info!(key = %self.key(), redriven = report.redriven, "sent dead letters back");
         Ok(report)
+    }
+
+    /// An entry among the letters is one that nobody can read, and its letter is deleted.
+    fn check_target(&self, redrive: &Redrive) -> Result<(), Error> {
+        match &redrive.to {
+            Some(to) if to == self.key() || *to == trail_key(self.key()) => {
+                let message = "dead letters cannot be sent back to where they or their trail are kept: name another stream \
+                               with `Redrive::to`, or leave it out to use the original ones";
+                Err(Error::new(ErrorKind::Config, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The letters of the next batch; none at the end.
