@@ -9,6 +9,7 @@ mod modes;
 mod nodes;
 mod owning;
 mod panicking;
+mod stewarding;
 mod stopping;
 mod support;
 mod takes;
