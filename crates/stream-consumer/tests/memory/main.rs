@@ -4,6 +4,7 @@ mod acknowledging;
 mod ahead;
 mod blocking;
 mod finished;
+mod first;
 mod late;
 mod modes;
 mod nodes;
