@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{ClaimCursor, EntryId, Holder, Lease, NextStep, SearchBudget, Slot};
-use stream_redis::command::{XAutoClaim, XInfoConsumers, XPending};
+use stream_core::{ClaimCursor, Entry, EntryId, Holder, Lease, NextStep, SearchBudget, Slot};
+use stream_redis::command::{XAck, XAutoClaim, XInfoConsumers, XPending, XRange};
 use stream_redis::{Error, ErrorKind, Recovery};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -125,7 +125,7 @@ async fn renew(stream: &Stream, refused: bool) -> Result<bool, Error> {
 
 async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
     let every = stream.config.claim_every;
-    let mut search = Search { cursor: ClaimCursor::new(), plain: false, answered: false };
+    let mut search = Search::default();
     // Whether a refusal was told and not mended since, and until when it is taken for one that lasts.
     let (mut refused, mut denied) = (false, None);
     loop {
@@ -162,12 +162,17 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
     }
 }
 
+#[derive(Default)]
 struct Search {
     cursor: ClaimCursor,
     /// Whether the server does not let us ask for delivery counts, or set them.
     plain: bool,
     /// Whether it was let claim, whatever there was.
     answered: bool,
+    /// Until when ids are claimed although counts cannot be asked for: Redis 6.2 does not name the deleted ones otherwise.
+    by_id_until: Option<std::time::Instant>,
+    /// Whether the server does not let us look whether they are deleted.
+    blind: bool,
 }
 
 impl Search {
@@ -194,6 +199,7 @@ impl Search {
                 continue;
             }
             self.plain |= stream.is_uncounted();
+            let by_id = !self.plain || self.by_id_until.is_some_and(|until| now() < until);
             self.cursor.end_at(stream.book().read_to.max(delivered));
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
@@ -202,7 +208,7 @@ impl Search {
                 min_idle: stream.config.lease.lease(),
                 start: self.cursor.position(),
                 count: room.min(PAGE),
-                just_id: !self.plain,
+                just_id: by_id,
             };
             let sent = now();
             let claimed = stream.link.run(&claim).await?;
@@ -215,13 +221,18 @@ impl Search {
             }
             let mut finished = Vec::new();
             if self.plain {
+                if claimed.holes > 0 && !self.blind {
+                    // They are ours now, and can be claimed again once the lease is over.
+                    self.by_id_until = Some(sent + 2 * (claim.min_idle + stream.config.claim_every));
+                }
+                let entries = if by_id { self.bodies(stream, claimed.ids).await? } else { claimed.entries };
                 let mut whole = Vec::new();
-                for entry in claimed.entries {
-                    if let Some(slot) = take_up(stream, entry.id(), &mut finished) {
+                for entry in entries {
+                    if let Some(slot) = take_up(stream, entry.id(), sent, &mut finished) {
                         whole.push((slot, entry));
                     }
                 }
-                tell(stream, taken_over, whole.len(), TakenOver::Whole(whole)).await;
+                tell(stream, taken_over, whole.len(), TakenOver::Whole(sent, whole)).await;
             } else if !claimed.ids.is_empty() {
                 note_uncounted(stream, &claimed.ids);
                 let counts = match counts(stream, &claimed.ids).await {
@@ -236,7 +247,7 @@ impl Search {
                 };
                 let counted: Vec<_> = counts
                     .into_iter()
-                    .filter_map(|(id, count)| take_up(stream, id, &mut finished).map(|slot| (slot, id, count)))
+                    .filter_map(|(id, count)| take_up(stream, id, sent, &mut finished).map(|slot| (slot, id, count)))
                     .collect();
                 tell(stream, taken_over, counted.len(), TakenOver::Counted(counted)).await;
             }
@@ -257,6 +268,33 @@ impl Search {
                 sleep(PAUSE).await;
             }
         }
+    }
+
+    /// Fetches what was claimed by its ids, and settles what is deleted.
+    async fn bodies(&mut self, stream: &Stream, ids: Vec<EntryId>) -> Result<Vec<Entry>, Error> {
+        let (key, group) = (&stream.owner.key, &stream.owner.group);
+        let (mut found, mut gone) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            let look = XRange { key: key.clone(), from: id, to: id, count: 1 };
+            match stream.link.run(&look).await {
+                Ok(entries) if entries.is_empty() => gone.push(id),
+                Ok(entries) => found.extend(entries),
+                Err(error) if group::is_denied(&error) => {
+                    (self.blind, self.by_id_until) = (true, None);
+                    stream.degraded("deleted entries stay pending, since they cannot be told from others", &error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !gone.is_empty() {
+            match stream.link.run(&XAck { key: key.clone(), group: group.clone(), ids: gone.clone() }).await {
+                Ok(_) => gone.into_iter().for_each(|id| stream.deleted(id)),
+                // They come back after the lease, and those that are found do not wait for that.
+                Err(error) => tracing::debug!(stream = %key, %error, "deleted entries are settled later"),
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -308,20 +346,24 @@ fn room(stream: &Stream) -> usize {
     free.max(config.concurrency.div_ceil(2).saturating_sub(stream.in_line()))
 }
 
-/// Holds an entry that was claimed. `None` if it was held all the time: then its lease is as good as new; or if it is one of
+/// Holds an entry that was claimed by a command `sent` then. `None` if it was held all the time: then its lease is as good as new; or if it is one of
 /// those that this process has `finished`.
-fn take_up(stream: &Stream, id: EntryId, finished: &mut Vec<(Slot, EntryId)>) -> Option<Slot> {
-    let at = now();
+fn take_up(
+    stream: &Stream,
+    id: EntryId,
+    sent: std::time::Instant,
+    finished: &mut Vec<(Slot, EntryId)>,
+) -> Option<Slot> {
     let mut book = stream.book();
     book.uncounted.remove(&id);
     if !book.ledger.is_new(id)
         && let Some(slot) = book.ledger.find(id)
     {
-        book.ledger.confirm(slot, at);
+        book.ledger.confirm(slot, sent);
         return None;
     }
     // One that was lost and came back is another delivery: the handler that runs here still is not its owner.
-    let slot = book.ledger.insert(id, at, None);
+    let slot = book.ledger.insert(id, sent, None);
     if book.recognises(id) {
         finished.push((slot, id));
         return None;

@@ -1,4 +1,4 @@
-//! What the steward makes of refusals that pass.
+//! What the steward makes of refusals that pass, and of what it is told late or only in part.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use stream_consumer::{Consumer, Context, DurableBuilder, Event, Shutdown};
 use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
-use stream_testkit::memory::Fault;
+use stream_testkit::memory::{Fault, Profile};
 use tokio::time::sleep;
 
-use super::support::{Journal, abandoned};
+use super::support::{Journal, abandoned, settled};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// The claim interval is a third of the lease, give or take a tenth.
@@ -133,6 +133,76 @@ async fn who_may_not_take_over_still_learns_where_the_group_stands() {
     server.clear_faults();
     let started = || std::future::ready((!journal.attempts().is_empty()).then_some(()));
     stream_testkit::eventually(Duration::from_mins(6), "the entry to be taken over after all", started).await;
+    shutdown.stop();
+    run.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_entries_are_told_and_removed_also_where_nothing_can_be_counted() {
+    for denied in [&["XPENDING"][..], &["XCLAIM", "EVAL", "EVALSHA"]] {
+        let server = MemoryServer::with_profile(Profile::Redis62);
+        abandoned(&server, "s", 6, 1);
+        let ids: Vec<_> = server.entries("s").iter().map(stream_core::Entry::id).collect();
+        server.xdel("s", &[ids[0], ids[3], ids[5]]);
+        for command in denied {
+            server.deny(command);
+        }
+        let (journal, told) = (Journal::default(), Told::default());
+        let (shutdown, run) = run(consumer(&server, &told), &journal);
+        settled(&server, "s", "g", 3, &journal).await;
+        assert_eq!(journal.attempts().keys().copied().collect::<Vec<_>>(), [ids[1], ids[2], ids[4]], "{denied:?}");
+        shutdown.stop();
+        let stats = run.await.unwrap();
+        assert_eq!((stats.started, stats.handled, stats.deleted_while_pending), (3, 3, 3), "{denied:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_entries_that_cannot_be_found_out_are_told_of_once_and_hold_up_nothing() {
+    let server = MemoryServer::with_profile(Profile::Redis62);
+    abandoned(&server, "s", 6, 1);
+    let ids: Vec<_> = server.entries("s").iter().map(stream_core::Entry::id).collect();
+    server.xdel("s", &[ids[0], ids[3], ids[5]]);
+    server.deny("XPENDING");
+    server.deny("XRANGE");
+    let (journal, told) = (Journal::default(), Told::default());
+    let (shutdown, run) = run(consumer(&server, &told), &journal);
+    sleep(Duration::from_mins(10)).await;
+    // One whose owner dies later.
+    let entry = server.add("s", [("data", "0")]);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(journal.attempts().len(), 4, "{entry} as well");
+    assert_eq!((server.pending("s", "g").len(), told.count("deleted entries")), (3, 1));
+    shutdown.stop();
+    assert_eq!(run.await.unwrap().deleted_while_pending, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_claimed_longer_than_a_lease_ago_is_not_started_unasked() {
+    let server = MemoryServer::new();
+    abandoned(&server, "s", 1, 1);
+    let entry = server.entries("s")[0].id();
+    server.deny("XPENDING");
+    // As in a process that is frozen between the claim and the look at its answer.
+    let lease = Duration::from_secs(3);
+    server.fail_always("XAUTOCLAIM", Fault::Delay(Duration::from_secs(4)));
+    let (journal, told) = (Journal::default(), Told::default());
+    let (shutdown, run) = run(consumer(&server, &told).lease(lease), &journal);
+    let owner = || {
+        let (_, owner, _, deliveries) = server.pending("s", "g").pop()?;
+        Some((owner, deliveries))
+    };
+    stream_testkit::eventually(Duration::from_mins(1), "the entry to be claimed with its body", || {
+        std::future::ready((owner() == Some(("c".to_owned(), 2))).then_some(()))
+    })
+    .await;
+    sleep(lease + Duration::from_millis(100)).await;
+    let other = ["XCLAIM", "s", "g", "other", "3000", &entry.to_string()].map(str::to_owned);
+    server.command(other).unwrap();
+    assert_eq!(owner(), Some(("other".to_owned(), 3)));
+    sleep(Duration::from_secs(2)).await;
+    assert!(journal.attempts().is_empty(), "somebody else owns it: {:?}", journal.attempts());
+    assert_eq!(owner(), Some(("other".to_owned(), 3)));
     shutdown.stop();
     run.await.unwrap();
 }
