@@ -5,7 +5,11 @@
 //! is repeated when others may have taken the entries over; so may be what waited here for too long, or in a process that
 //! was frozen. So what is still ours is then acknowledged with a check of the owner; what somebody else owns is lost; and
 //! what is pending nowhere was acknowledged by ourselves before.
+//!
+//! Where entries start in order, one command is under way at a time: what comes meanwhile would be confirmed, and start, while
+//! the one before it is repeated.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,23 +25,53 @@ use crate::work::Work;
 
 /// So many are acknowledged with a check by one call.
 const CHUNK: usize = 250;
+/// So many of those that waited for their turn are acknowledged by one command.
+const MOST: usize = 1_000;
 /// The shortest pause before the command is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Entries whose turn to be acknowledged comes after that of others.
+#[derive(Default)]
+pub(crate) struct Line {
+    pub(crate) waiting: VecDeque<Ready>,
+    under_way: bool,
+}
+
 impl<W: Work> Worker<W> {
     /// Acknowledges these, which start once the server has confirmed.
-    pub(crate) fn acknowledge_first(&mut self, mut entries: Vec<Ready>) {
+    pub(crate) fn acknowledge_first(&mut self, entries: Vec<Ready>) {
         if entries.is_empty() {
             return;
         }
-        let stream = Arc::clone(&self.stream);
         {
             // So that a renewal does not take one that is not pending any more for lost.
-            let mut book = stream.book();
+            let mut book = self.stream.book();
             for ready in &entries {
                 book.ledger.set_stage(ready.slot, Stage::Settling);
             }
         }
+        if self.is_ordered() || self.stream.config.concurrency == 1 {
+            self.line.waiting.extend(entries);
+            self.acknowledge_next();
+        } else {
+            self.send_first(entries);
+        }
+    }
+
+    /// Acknowledges what waits for its turn, if that has come.
+    fn acknowledge_next(&mut self) {
+        // Once nothing is started any more, it is better left to others.
+        if self.line.under_way || self.line.waiting.is_empty() || !self.owes {
+            return;
+        }
+        self.line.under_way = true;
+        let number = self.line.waiting.len().min(MOST);
+        let entries = self.line.waiting.drain(..number).collect();
+        self.send_first(entries);
+    }
+
+    fn send_first(&mut self, mut entries: Vec<Ready>) {
+        let stream = Arc::clone(&self.stream);
         self.send(Box::pin(async move {
             let lost = confirmed(&stream, &mut entries).await;
             let (lost, entries) =
@@ -64,6 +98,8 @@ impl<W: Work> Worker<W> {
         for ready in entries {
             self.enqueue(Ready { since: now, ..ready });
         }
+        self.line.under_way = false;
+        self.acknowledge_next();
     }
 }
 

@@ -131,6 +131,6 @@ pub(crate) enum TakenOver {
     Counted(Vec<(Slot, EntryId, u64)>),
     /// Those that this process had finished before their group was lost.
     Finished(Vec<(Slot, EntryId)>),
-    /// With their bodies, where the server does not let us ask for the counts.
-    Whole(Vec<(Slot, stream_core::Entry)>),
+    /// With their bodies, where the server does not let us ask for the counts; and when the claim was sent.
+    Whole(Instant, Vec<(Slot, stream_core::Entry)>),
 }

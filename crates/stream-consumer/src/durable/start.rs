@@ -250,8 +250,7 @@ impl<W: Work> Worker<W> {
                 }
             }
             TakenOver::Finished(entries) => self.recognise(entries),
-            TakenOver::Whole(entries) => {
-                let since = now();
+            TakenOver::Whole(since, entries) => {
                 let mut before_start = Vec::new();
                 for (slot, entry) in entries {
                     self.held_bytes += entry.size();

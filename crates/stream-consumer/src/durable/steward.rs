@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stream_core::{ClaimCursor, EntryId, Holder, NextStep, SearchBudget, Slot};
-use stream_redis::command::{XAutoClaim, XInfoConsumers, XPending};
+use stream_core::{ClaimCursor, Entry, EntryId, Holder, Lease, NextStep, SearchBudget, Slot};
+use stream_redis::command::{XAck, XAutoClaim, XInfoConsumers, XPending, XRange};
 use stream_redis::{Error, ErrorKind, Recovery};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -27,6 +27,10 @@ const PAGES: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 /// So often is room waited for, for as long as [`PAUSE`], before the search goes on with the next interval.
 const WAITS: u32 = 20;
+/// Where leases must not be renewed, it is tried again after one interval, two, four, and so on up to so many or so long.
+const RENEW_AGAIN: (u128, Duration) = (10, Duration::from_mins(1));
+/// The pause for taking over, which others do meanwhile.
+const CLAIM_AGAIN: Duration = Duration::from_mins(5);
 
 /// Renews and claims until `end`.
 pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>, end: CancellationToken) {
@@ -37,7 +41,10 @@ pub(crate) async fn run(stream: Arc<Stream>, taken_over: mpsc::Sender<TakenOver>
 async fn renew_loop(stream: &Stream) {
     let every = stream.config.lease.renew_every();
     let mut next = Instant::now() + every;
-    let (mut denied, mut plain, mut blocked) = (false, false, false);
+    let (mut plain, mut blocked) = (false, false);
+    let most = (RENEW_AGAIN.1.as_millis() / every.as_millis().max(1)).clamp(1, RENEW_AGAIN.0);
+    // The present pause, in intervals, while they are refused; and how much of it is left.
+    let (mut pause, mut left) = (0, 0);
     loop {
         sleep_until(next).await;
         // A tick that comes late is not followed by a burst.
@@ -47,32 +54,51 @@ async fn renew_loop(stream: &Stream) {
         if blocked && !before {
             stream.tell(&Event::Blocked { since: held_up });
         }
-        if denied {
+        if left > 0 {
+            left -= 1;
             continue;
         }
         let sent = now();
-        let renewed = stream.link.within(every, renew(stream)).await;
+        let renewed = stream.link.within(every, renew(stream, pause > 0)).await;
         if stream.link.is_plain() && !std::mem::replace(&mut plain, true) {
             let error = Error::new(ErrorKind::NoPermission, "the server does not allow EVALSHA and EVAL to this user");
             stream.degraded("without scripts, an entry counts as lost before its lease is over", &error);
         }
         match renewed {
-            Ok(()) => {}
+            Ok(true) if pause > 0 => {
+                pause = 0;
+                tracing::info!(stream = %stream.owner.key, "leases are renewed again");
+            }
+            Ok(_) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
                 // The reader finds out as well; on 6.2 only after its BLOCK period. It may be at it, and be held up.
                 let _ = timeout(every, group::mend(stream, sent)).await;
             }
             Err(error) if group::is_denied(&error) => {
-                denied = true;
-                stream.degraded("leases cannot be renewed: handlers must be quicker than the lease", &error);
+                if pause == 0 {
+                    stream.degraded("leases cannot be renewed: handlers must be quicker than the lease", &error);
+                }
+                // Refused as they are, they cost little; and what is held meanwhile may be taken over by others.
+                pause = (pause * 2).clamp(1, most);
+                left = pause - 1;
             }
             Err(error) => tracing::debug!(stream = %stream.owner.key, %error, "leases were not renewed this time"),
         }
     }
 }
 
-async fn renew(stream: &Stream) -> Result<(), Error> {
-    let due = stream.book().ledger.due(now(), stream.config.lease.renew_from());
+/// Returns whether there was anything to renew. After it was `refused`, what plain commands would count as lost is left alone:
+/// they would say so without a word about the permission.
+async fn renew(stream: &Stream, refused: bool) -> Result<bool, Error> {
+    let due = {
+        let (book, at) = (stream.book(), now());
+        let mut due = book.ledger.due(at, stream.config.lease.renew_from());
+        if refused && stream.link.is_plain() {
+            let fresh = |since| at.saturating_duration_since(since) < stream.config.lease.lease() / 2;
+            due.retain(|(_, slot)| matches!(book.ledger.lease(*slot), Lease::Held(since) if fresh(since)));
+        }
+        due
+    };
     for chunk in due.chunks(CHUNK) {
         let ids: Vec<EntryId> = chunk.iter().map(|(id, _)| *id).collect();
         let sent = now();
@@ -94,25 +120,36 @@ async fn renew(stream: &Stream) -> Result<(), Error> {
             stream.lost(slot);
         }
     }
-    Ok(())
+    Ok(!due.is_empty())
 }
 
 async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
     let every = stream.config.claim_every;
-    let mut search = Search { cursor: ClaimCursor::new(), plain: false };
+    let mut search = Search::default();
+    // Whether a refusal was told and not mended since, and until when it is taken for one that lasts.
+    let (mut refused, mut denied) = (false, None);
     loop {
         let sent = now();
-        let swept = if stream.config.take_over { search.sweep(stream, taken_over).await } else { Ok(()) };
+        let due = stream.config.take_over && denied.is_none_or(|again| Instant::now() >= again);
+        search.answered = false;
+        let swept = if due { search.sweep(stream, taken_over).await } else { Ok(()) };
         match swept {
+            Ok(()) if refused && search.answered => {
+                refused = false;
+                tracing::info!(stream = %stream.owner.key, "entries of dead owners are taken over again");
+            }
             Ok(()) => {}
             Err(error) if error.recovery() == Recovery::Missing => {
                 let _ = group::mend(stream, sent).await;
             }
             Err(error) if error.kind() == ErrorKind::WrongType => {}
             Err(error) if error.recovery() == Recovery::Fatal => {
-                stream.degraded("entries of dead owners are not taken over by this process", &error);
-                // The permission may be given later; asking seldom costs nothing.
-                sleep(every.max(Duration::from_mins(5))).await;
+                // The permission may be given later; asking seldom costs nothing. Other refusals pass sooner: of a password that
+                // is being changed, or of a certificate.
+                denied = group::is_denied(&error).then(|| Instant::now() + CLAIM_AGAIN);
+                if !std::mem::replace(&mut refused, true) {
+                    stream.degraded("entries of dead owners are not taken over by this process", &error);
+                }
             }
             Err(error) => {
                 tracing::debug!(stream = %stream.owner.key, %error, "the search for abandoned entries goes on later");
@@ -125,10 +162,17 @@ async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {
     }
 }
 
+#[derive(Default)]
 struct Search {
     cursor: ClaimCursor,
     /// Whether the server does not let us ask for delivery counts, or set them.
     plain: bool,
+    /// Whether it was let claim, whatever there was.
+    answered: bool,
+    /// Until when ids are claimed although counts cannot be asked for: Redis 6.2 does not name the deleted ones otherwise.
+    by_id_until: Option<std::time::Instant>,
+    /// Whether the server does not let us look whether they are deleted.
+    blind: bool,
 }
 
 impl Search {
@@ -155,6 +199,7 @@ impl Search {
                 continue;
             }
             self.plain |= stream.is_uncounted();
+            let by_id = !self.plain || self.by_id_until.is_some_and(|until| now() < until);
             self.cursor.end_at(stream.book().read_to.max(delivered));
             let claim = XAutoClaim {
                 key: stream.owner.key.clone(),
@@ -163,10 +208,11 @@ impl Search {
                 min_idle: stream.config.lease.lease(),
                 start: self.cursor.position(),
                 count: room.min(PAGE),
-                just_id: !self.plain,
+                just_id: by_id,
             };
             let sent = now();
             let claimed = stream.link.run(&claim).await?;
+            self.answered = true;
             let step = budget.spend(now().saturating_duration_since(sent), !claimed.ids.is_empty());
             let ended = self.cursor.advance(claimed.next);
             waits = if claimed.ids.is_empty() { 0 } else { WAITS };
@@ -175,13 +221,18 @@ impl Search {
             }
             let mut finished = Vec::new();
             if self.plain {
+                if claimed.holes > 0 && !self.blind {
+                    // They are ours now, and can be claimed again once the lease is over.
+                    self.by_id_until = Some(sent + 2 * (claim.min_idle + stream.config.claim_every));
+                }
+                let entries = if by_id { self.bodies(stream, claimed.ids).await? } else { claimed.entries };
                 let mut whole = Vec::new();
-                for entry in claimed.entries {
-                    if let Some(slot) = take_up(stream, entry.id(), &mut finished) {
+                for entry in entries {
+                    if let Some(slot) = take_up(stream, entry.id(), sent, &mut finished) {
                         whole.push((slot, entry));
                     }
                 }
-                tell(stream, taken_over, whole.len(), TakenOver::Whole(whole)).await;
+                tell(stream, taken_over, whole.len(), TakenOver::Whole(sent, whole)).await;
             } else if !claimed.ids.is_empty() {
                 note_uncounted(stream, &claimed.ids);
                 let counts = match counts(stream, &claimed.ids).await {
@@ -196,7 +247,7 @@ impl Search {
                 };
                 let counted: Vec<_> = counts
                     .into_iter()
-                    .filter_map(|(id, count)| take_up(stream, id, &mut finished).map(|slot| (slot, id, count)))
+                    .filter_map(|(id, count)| take_up(stream, id, sent, &mut finished).map(|slot| (slot, id, count)))
                     .collect();
                 tell(stream, taken_over, counted.len(), TakenOver::Counted(counted)).await;
             }
@@ -217,6 +268,33 @@ impl Search {
                 sleep(PAUSE).await;
             }
         }
+    }
+
+    /// Fetches what was claimed by its ids, and settles what is deleted.
+    async fn bodies(&mut self, stream: &Stream, ids: Vec<EntryId>) -> Result<Vec<Entry>, Error> {
+        let (key, group) = (&stream.owner.key, &stream.owner.group);
+        let (mut found, mut gone) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            let look = XRange { key: key.clone(), from: id, to: id, count: 1 };
+            match stream.link.run(&look).await {
+                Ok(entries) if entries.is_empty() => gone.push(id),
+                Ok(entries) => found.extend(entries),
+                Err(error) if group::is_denied(&error) => {
+                    (self.blind, self.by_id_until) = (true, None);
+                    stream.degraded("deleted entries stay pending, since they cannot be told from others", &error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !gone.is_empty() {
+            match stream.link.run(&XAck { key: key.clone(), group: group.clone(), ids: gone.clone() }).await {
+                Ok(_) => gone.into_iter().for_each(|id| stream.deleted(id)),
+                // They come back after the lease, and those that are found do not wait for that.
+                Err(error) => tracing::debug!(stream = %key, %error, "deleted entries are settled later"),
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -268,20 +346,24 @@ fn room(stream: &Stream) -> usize {
     free.max(config.concurrency.div_ceil(2).saturating_sub(stream.in_line()))
 }
 
-/// Holds an entry that was claimed. `None` if it was held all the time: then its lease is as good as new; or if it is one of
+/// Holds an entry that was claimed by a command `sent` then. `None` if it was held all the time: then its lease is as good as new; or if it is one of
 /// those that this process has `finished`.
-fn take_up(stream: &Stream, id: EntryId, finished: &mut Vec<(Slot, EntryId)>) -> Option<Slot> {
-    let at = now();
+fn take_up(
+    stream: &Stream,
+    id: EntryId,
+    sent: std::time::Instant,
+    finished: &mut Vec<(Slot, EntryId)>,
+) -> Option<Slot> {
     let mut book = stream.book();
     book.uncounted.remove(&id);
     if !book.ledger.is_new(id)
         && let Some(slot) = book.ledger.find(id)
     {
-        book.ledger.confirm(slot, at);
+        book.ledger.confirm(slot, sent);
         return None;
     }
     // One that was lost and came back is another delivery: the handler that runs here still is not its owner.
-    let slot = book.ledger.insert(id, at, None);
+    let slot = book.ledger.insert(id, sent, None);
     if book.recognises(id) {
         finished.push((slot, id));
         return None;

@@ -176,7 +176,7 @@ impl<W: Work> Worker<W> {
                     entries.into_iter().map(|(slot, id, starts)| (slot, id, u32::try_from(starts).unwrap_or(u32::MAX))),
                 ),
                 TakenOver::Finished(entries) => self.recognise(entries),
-                TakenOver::Whole(entries) => {
+                TakenOver::Whole(_, entries) => {
                     unstarted.extend(entries.into_iter().map(|(slot, entry)| (slot, entry.id(), 1)));
                 }
             }

@@ -52,6 +52,7 @@ pub(crate) struct Worker<W: Work> {
     /// Entries of one key wait here for the one before them; with the key, to free the lane by.
     pub(crate) lanes: Lanes<InLane>,
     pub(crate) lane_keys: HashMap<Slot, u64>,
+    pub(crate) line: super::first::Line,
     pub(crate) recounts: VecDeque<Recount>,
     pub(crate) recounting: bool,
     /// The one whose body was fetched although the bytes did not allow it, so that it is not kept waiting by a backlog.
@@ -125,6 +126,7 @@ impl<W: Work> Worker<W> {
             queue: VecDeque::new(),
             lanes: Lanes::new(),
             lane_keys: HashMap::new(),
+            line: super::first::Line::default(),
             recounts: VecDeque::new(),
             recounting: false,
             oversize: None,
@@ -429,13 +431,11 @@ impl<W: Work> Worker<W> {
         // From when on they are surely ours: not from when this process woke up to look.
         let now = self.reading.delivered_since(now());
         let received = batch.entries.len();
-        let mut bytes = 0;
-        let mut recognised = Vec::new();
+        let (mut bytes, mut recognised, mut after_book) = (0, Vec::new(), Vec::new());
         let first = self.stream.config.acknowledge == Acknowledge::First;
         let no_ack = self.stream.config.acknowledge == Acknowledge::NoAck;
         // Keys are made by code of the user, which is not called while the book is open.
         let later = first || self.stream.config.lane_of.is_some();
-        let mut after_book = Vec::new();
         let stream = Arc::clone(&self.stream);
         {
             let mut book = stream.book();
@@ -491,8 +491,8 @@ impl<W: Work> Worker<W> {
         }
         self.last_sweep = now;
         let old = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.renew_from();
-        let in_lanes = self.lanes.iter_mut().filter_map(InLane::ready);
-        for ready in self.queue.iter_mut().chain(in_lanes).filter(|ready| old(ready.since)) {
+        let in_line = self.lanes.iter_mut().filter_map(InLane::ready).chain(&mut self.line.waiting);
+        for ready in self.queue.iter_mut().chain(in_line).filter(|ready| old(ready.since)) {
             ready.delivery.entry.detach();
         }
         self.jobs.detach_older_than(now, self.stream.config.lease.renew_from());
