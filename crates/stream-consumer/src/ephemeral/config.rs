@@ -221,7 +221,8 @@ impl EphemeralBuilder {
     }
 
     /// How long one attempt may take; then its future is dropped and the attempt has failed. Default: no limit, so that a
-    /// handler that hangs holds its place until the process ends.
+    /// handler that hangs holds its place until the process ends. Of no effect for
+    /// [`entries`](EphemeralConsumer::entries).
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self

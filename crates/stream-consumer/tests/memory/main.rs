@@ -11,6 +11,7 @@ mod owning;
 mod panicking;
 mod stopping;
 mod support;
+mod tail;
 mod takes;
 
 use std::sync::atomic::{AtomicU32, Ordering};

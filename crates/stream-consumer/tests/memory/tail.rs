@@ -1,0 +1,73 @@
+//! Consumers without a group: where they begin, what they leave, and who takes their entries.
+
+use std::time::Duration;
+
+use stream_consumer::{Consumer, EntryId, EphemeralBuilder, Outcome, RetryPolicy, StartFrom};
+use stream_testkit::MemoryServer;
+use tokio::time::sleep;
+
+use super::publish;
+
+fn ids(server: &MemoryServer, key: &str) -> Vec<EntryId> {
+    server.entries(key).iter().map(stream_consumer::Entry::id).collect()
+}
+
+fn tail(server: &MemoryServer, key: &str) -> EphemeralBuilder {
+    Consumer::ephemeral(&server.client()).stream(key).block(Duration::from_secs(1))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_waits_for_being_taken_as_long_as_it_takes() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 10);
+    for concurrency in [1, 4] {
+        let consumer = tail(&server, "s")
+            .start(StartFrom::Beginning)
+            .concurrency(concurrency)
+            .timeout(Duration::from_secs(1))
+            .build()
+            .unwrap();
+        let mut entries = consumer.entries();
+        let mut taken = vec![entries.next().await.unwrap().id()];
+        sleep(Duration::from_secs(10)).await;
+        while taken.len() < 10 {
+            let next = tokio::time::timeout(Duration::from_mins(1), entries.next()).await.expect("all of them come");
+            taken.push(next.unwrap().id());
+        }
+        taken.sort_unstable();
+        assert_eq!(taken, ids(&server, "s"), "concurrency {concurrency}");
+        let stats = entries.stop().await.unwrap().stats;
+        assert_eq!((stats.handled, stats.given_up, stats.retried), (10, 0, 0), "concurrency {concurrency}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_pulled_yet_has_not_failed_and_what_is_held_too_long_has() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 3);
+    let mut deliveries = Consumer::durable(&server.client())
+        .stream("s")
+        .group("g")
+        .concurrency(2)
+        .timeout(Duration::from_secs(1))
+        .retry(RetryPolicy::immediate().max_attempts(1))
+        .build()
+        .unwrap()
+        .deliveries();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(server.len("s:dead"), 0, "nobody was given any");
+    for _ in 0..2 {
+        let delivery = deliveries.next().await.unwrap();
+        assert!(!delivery.context().is_cancelled());
+        delivery.acknowledge();
+        sleep(Duration::from_secs(10)).await;
+    }
+    let held = deliveries.next().await.unwrap();
+    assert_eq!(held.context().attempt(), 1);
+    tokio::time::timeout(Duration::from_mins(1), held.context().cancelled()).await.expect("its holder is told");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.len("s:dead"), 1);
+    held.settle(Outcome::Done);
+    let stats = deliveries.stop().await.unwrap().stats;
+    assert_eq!((stats.acknowledged, stats.dead_lettered), (2, 1));
+}
