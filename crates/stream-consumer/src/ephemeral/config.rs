@@ -65,6 +65,13 @@ impl fmt::Debug for Config {
     }
 }
 
+impl Config {
+    /// Where a former run has stopped in this stream.
+    pub(crate) fn resumed(&self, stream: &StreamKey) -> Option<EntryId> {
+        self.resume.iter().find(|(key, _)| key == stream).map(|(_, id)| *id)
+    }
+}
+
 /// Builds an [`EphemeralConsumer`]; made by [`Consumer::ephemeral`](crate::Consumer::ephemeral). Only a stream is needed.
 ///
 /// ```

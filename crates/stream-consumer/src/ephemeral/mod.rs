@@ -92,7 +92,8 @@ pub struct EphemeralConsumer {
 pub struct EphemeralReport {
     /// What it did in its life, over all streams.
     pub stats: Stats,
-    /// For each stream the id up to which every entry was handled or given up. A consumer started after it with
+    /// For each stream the id up to which every entry was handled or given up; for one that could not be opened the id that
+    /// it was to [resume](EphemeralBuilder::resume) at, and without that it is left out. A consumer started after it with
     /// [`StartFrom::Id`](crate::StartFrom::Id), or all of them given to [`EphemeralBuilder::resume`], goes on where this one
     /// stopped.
     pub positions: Vec<(StreamKey, EntryId)>,
@@ -109,6 +110,12 @@ pub struct EphemeralReport {
 impl EphemeralConsumer {
     pub(crate) fn new(config: Config) -> Self {
         let pulses = Pulses::new(config.streams.len());
+        for (place, key) in config.streams.iter().enumerate() {
+            // Whoever goes on after it has to know it also if this one never gets so far as to read.
+            if let Some(at) = config.resumed(key) {
+                pulses.of(place).moved(at);
+            }
+        }
         Self { config: Arc::new(config), counters: Arc::default(), pulses }
     }
 
@@ -232,7 +239,7 @@ impl EphemeralConsumer {
                 link: links.of(key),
                 counters: Arc::clone(&self.counters),
                 pulse: self.pulses.of(place),
-                resume: config.resume.iter().find(|(resumed, _)| resumed == key).map(|(_, id)| *id),
+                resume: config.resumed(key),
             });
             let worker = Worker::new(&stream, Arc::clone(&work), &permits, &inner);
             loops.spawn(&Arc::clone(&stream.source), stream, worker.run());

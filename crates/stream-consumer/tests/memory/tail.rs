@@ -2,14 +2,25 @@
 
 use std::time::Duration;
 
-use stream_consumer::{Consumer, EntryId, EphemeralBuilder, Outcome, RetryPolicy, StartFrom};
+use stream_consumer::{
+    Consumer, EntryId, EphemeralBuilder, EphemeralReport, Outcome, RetryPolicy, RunError, Shutdown, StartFrom,
+};
+use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
 use tokio::time::sleep;
 
 use super::publish;
 
+fn id(ms: u64) -> EntryId {
+    EntryId::new(ms, 0)
+}
+
 fn ids(server: &MemoryServer, key: &str) -> Vec<EntryId> {
     server.entries(key).iter().map(stream_consumer::Entry::id).collect()
+}
+
+fn at(key: &str, ms: u64) -> (StreamKey, EntryId) {
+    (StreamKey::new(key).unwrap(), id(ms))
 }
 
 fn tail(server: &MemoryServer, key: &str) -> EphemeralBuilder {
@@ -70,4 +81,43 @@ async fn what_was_not_pulled_yet_has_not_failed_and_what_is_held_too_long_has() 
     held.settle(Outcome::Done);
     let stats = deliveries.stop().await.unwrap().stats;
     assert_eq!((stats.acknowledged, stats.dead_lettered), (2, 1));
+}
+
+/// Runs for 20 s.
+async fn run(builder: EphemeralBuilder) -> Result<EphemeralReport, RunError> {
+    let (consumer, shutdown) = (builder.build().unwrap(), Shutdown::new());
+    let switch = shutdown.clone();
+    let task = tokio::spawn(async move { consumer.run_with(&switch, || async {}).await });
+    sleep(Duration::from_secs(20)).await;
+    shutdown.stop();
+    task.await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_was_not_opened_leaves_where_it_was_to_go_on_and_nothing_else() {
+    let server = MemoryServer::new();
+    server.set_down(true);
+    let report = run(tail(&server, "s").resume([at("s", 7)])).await;
+    assert_eq!(report.unwrap().positions, [at("s", 7)]);
+    let report = run(tail(&server, "s").start(StartFrom::Beginning)).await;
+    assert_eq!(report.unwrap().positions, [], "its start was not resolved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_never_opened_beside_others_keeps_its_position() {
+    let server = MemoryServer::new();
+    let last = server.add("a", [("data", "0")]);
+    server.set_string("b");
+    let builder = tail(&server, "a").stream("b").stream("c").resume([at("a", 10), at("b", 20)]);
+    let consumer = builder.build().unwrap();
+    let positions = consumer.positions();
+    assert_eq!(positions.get(), [at("a", 10), at("b", 20)], "known before it runs");
+    let shutdown = Shutdown::new();
+    let switch = shutdown.clone();
+    let task = tokio::spawn(async move { consumer.run_with(&switch, || async {}).await });
+    sleep(Duration::from_secs(10)).await;
+    shutdown.stop();
+    let report = task.await.unwrap().unwrap();
+    let expected = [(StreamKey::new("a").unwrap(), last), at("b", 20), at("c", 0)];
+    assert_eq!((positions.get(), report.positions), (expected.to_vec(), expected.to_vec()));
 }
