@@ -173,6 +173,8 @@ impl EphemeralBuilder {
     /// Begins after these ids in the streams that they name, and as [`start`](Self::start) says in the others: what a
     /// [report](super::EphemeralReport::positions) or [`positions`](EphemeralConsumer::positions) said of a former run.
     /// A stream that is not read by this consumer is of no account. What was trimmed meanwhile is missing without a word.
+    /// A stream that is gone, or was made anew and has smaller ids than that, is told as
+    /// [`StreamReset`](crate::Event::StreamReset), and [`on_gap`](Self::on_gap) says where to begin.
     pub fn resume(mut self, positions: impl IntoIterator<Item = (StreamKey, EntryId)>) -> Self {
         self.resume = positions.into_iter().collect();
         self

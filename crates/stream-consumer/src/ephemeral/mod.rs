@@ -93,9 +93,9 @@ pub struct EphemeralReport {
     /// What it did in its life, over all streams.
     pub stats: Stats,
     /// For each stream the id up to which every entry was handled or given up; for one that could not be opened the id that
-    /// it was to [resume](EphemeralBuilder::resume) at, and without that it is left out. A consumer started after it with
-    /// [`StartFrom::Id`](crate::StartFrom::Id), or all of them given to [`EphemeralBuilder::resume`], goes on where this one
-    /// stopped.
+    /// it was to [resume](EphemeralBuilder::resume) at, and without that it is left out. A consumer that is given all of them
+    /// with [`EphemeralBuilder::resume`] goes on where this one stopped. So does one that starts after it with
+    /// [`StartFrom::Id`](crate::StartFrom::Id), which does not notice a stream that was made anew meanwhile.
     pub positions: Vec<(StreamKey, EntryId)>,
     /// Entries that were read and whose handler was not started (again), or that it released while stopping.
     pub unstarted: u64,
