@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stream_consumer::{
-    Consumer, Context, EntryId, EphemeralBuilder, EphemeralReport, Event, OnGap, Outcome, RetryPolicy, RunError, Shutdown,
-    StartFrom,
+    Consumer, Context, EntryId, EphemeralBuilder, EphemeralReport, Event, OnGap, Outcome, RetryPolicy, RunError,
+    Shutdown, StartFrom,
 };
 use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
