@@ -107,8 +107,8 @@ impl Context {
     }
 
     /// Whether this delivery is no longer ours: the lease was lost to another consumer (this process was frozen or cut
-    /// off for longer than the lease), or the consumer was told to stop at once. What the handler returns now changes
-    /// nothing; it had better stop.
+    /// off for longer than the lease), it was pulled and held for longer than the timeout, or the consumer was told to stop
+    /// at once. What the handler returns now changes nothing; it had better stop.
     pub fn is_cancelled(&self) -> bool {
         self.token.is_cancelled()
     }

@@ -100,7 +100,8 @@ impl Positions {
         Self { pulses: Arc::clone(&pulses.0), streams: streams.to_vec() }
     }
 
-    /// For each stream whose start is resolved, the id up to which every entry was handled or given up.
+    /// For each stream whose start is resolved, the id up to which every entry was handled or given up. What it resumes at
+    /// is known from the beginning.
     pub fn get(&self) -> Vec<(StreamKey, EntryId)> {
         let at = self.streams.iter().zip(self.pulses.iter());
         at.filter_map(|(key, pulse)| Some((key.clone(), pulse.position()?))).collect()

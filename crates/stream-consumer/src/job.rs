@@ -209,6 +209,11 @@ pub(crate) fn panicked(panic: &str) -> Outcome {
     Outcome::failed(format_args!("the handler panicked: {panic}"))
 }
 
+/// The outcome of a handler that ran into its limit.
+pub(crate) fn too_long(limit: Duration) -> Outcome {
+    Outcome::failed(format_args!("the handler took longer than {limit:?}"))
+}
+
 /// The outcome once the handler is dropped, whose destructor may panic.
 fn dropped<F>(future: Pin<Box<F>>, outcomes: Outcomes) -> Outcomes {
     match guarded(|| drop(future)) {
@@ -233,7 +238,7 @@ async fn run<F: Future<Output = Outcomes>>(
         None => polls.await,
         Some(limit) => match tokio::time::timeout(limit, polls).await {
             Ok(outcomes) => outcomes,
-            Err(_) => Outcomes::All(Outcome::failed(format_args!("the handler took longer than {limit:?}"))),
+            Err(_) => Outcomes::All(too_long(limit)),
         },
     };
     // Dropped here, inside of the task, so that a panic of a destructor cannot reach the worker.

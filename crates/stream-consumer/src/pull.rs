@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use futures_util::Stream;
 use stream_core::{Entry, EntryId, Outcome};
@@ -17,6 +18,7 @@ use crate::codec::{DecodeError, FromDelivery};
 use crate::delivery::{Context, Delivery};
 use crate::durable::{DrainReport, DurableConsumer};
 use crate::error::RunError;
+use crate::job::too_long;
 use crate::shutdown::Shutdown;
 use crate::tasks::gated;
 use crate::work::{Begun, Outcomes, Work};
@@ -73,15 +75,30 @@ impl PulledDelivery {
 /// stops the consumer; [`stop`](Self::stop) waits for it and reports.
 #[derive(Debug)]
 pub struct Deliveries {
-    deliveries: mpsc::Receiver<PulledDelivery>,
+    deliveries: mpsc::Receiver<Offered>,
     shutdown: Shutdown,
     run: Option<JoinHandle<Result<DrainReport, RunError>>>,
+}
+
+/// A delivery on its way, and how its taking is told.
+#[derive(Debug)]
+struct Offered {
+    pulled: PulledDelivery,
+    taken: oneshot::Sender<()>,
+}
+
+impl Offered {
+    fn take(self) -> PulledDelivery {
+        // The consumer may have stopped meanwhile; then the entry was given back already.
+        let _ = self.taken.send(());
+        self.pulled
+    }
 }
 
 impl Deliveries {
     /// The next delivery; `None` when the consumer has stopped, for the reason that [`stop`](Self::stop) tells.
     pub async fn next(&mut self) -> Option<PulledDelivery> {
-        self.deliveries.recv().await
+        self.deliveries.recv().await.map(Offered::take)
     }
 
     /// Stops gracefully: what is held may still be settled within the grace period.
@@ -107,7 +124,7 @@ impl Stream for Deliveries {
     type Item = PulledDelivery;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
-        self.deliveries.poll_recv(cx)
+        self.deliveries.poll_recv(cx).map(|offered| offered.map(Offered::take))
     }
 }
 
@@ -118,7 +135,9 @@ impl Drop for Deliveries {
 }
 
 impl DurableConsumer {
-    /// Consumes as a stream: the caller owns the loop, and settles each delivery.
+    /// Consumes as a stream: the caller owns the loop, and settles each delivery. With a
+    /// [`timeout`](crate::DurableBuilder::timeout), one that is held for longer has failed: its context is cancelled, and what
+    /// is said of it afterwards is of no account. The time until it is taken does not count.
     ///
     /// ```
     /// # use stream_consumer::Consumer;
@@ -142,14 +161,17 @@ impl DurableConsumer {
         let (send, deliveries) = mpsc::channel(1);
         let shutdown = Shutdown::new();
         let turned = shutdown.clone();
-        let run = tokio::spawn(gated(async move { self.run_work(&turned, Arc::new(Pull { send })).await }));
+        let limit = self.timeout();
+        let run = tokio::spawn(gated(async move { self.run_work(&turned, Arc::new(Pull { send, limit })).await }));
         Deliveries { deliveries, shutdown, run: Some(run) }
     }
 }
 
 /// Gives each delivery to the puller and waits for its word.
 struct Pull {
-    send: mpsc::Sender<PulledDelivery>,
+    send: mpsc::Sender<Offered>,
+    /// How long a delivery may be held.
+    limit: Option<Duration>,
 }
 
 impl Work for Pull {
@@ -163,13 +185,25 @@ impl Work for Pull {
         let Some(delivery) = deliveries.first() else { return Begun { future: None, undecodable: Vec::new() } };
         let (settle, settled) = oneshot::channel();
         let pulled = PulledDelivery { context: delivery.context(), delivery: delivery.share(), settle };
-        let send = self.send.clone();
+        let (taken, was_taken) = oneshot::channel();
+        let (send, limit, token) = (self.send.clone(), self.limit, pulled.context.token().clone());
         let future = async move {
-            if send.send(pulled).await.is_err() {
+            if send.send(Offered { pulled, taken }).await.is_err() || was_taken.await.is_err() {
                 return Outcomes::All(Outcome::Release);
             }
-            Outcomes::All(settled.await.unwrap_or(Outcome::Release))
+            let settled = async { settled.await.unwrap_or(Outcome::Release) };
+            let Some(limit) = limit else { return Outcomes::All(settled.await) };
+            let outcome = tokio::time::timeout(limit, settled).await.unwrap_or_else(|_| {
+                token.cancel();
+                too_long(limit)
+            });
+            Outcomes::All(outcome)
         };
         Begun { future: Some(Box::pin(future)), undecodable: Vec::new() }
+    }
+
+    /// The time until it is taken is not that of an attempt, so what limits it begins then.
+    fn limit(&self, _: Option<Duration>) -> Option<Duration> {
+        None
     }
 }

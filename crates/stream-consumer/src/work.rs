@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stream_core::Outcome;
 
@@ -55,6 +56,11 @@ pub(crate) trait Work: Send + Sync + 'static {
     fn begin_one(&self, delivery: &Delivery) -> Result<Option<Self::Future>, String> {
         let Begun { future, mut undecodable } = self.begin(std::slice::from_ref(delivery));
         undecodable.pop().map_or(Ok(future), |(_, error)| Err(error))
+    }
+
+    /// How long what was begun may take, of what the settings say.
+    fn limit(&self, timeout: Option<Duration>) -> Option<Duration> {
+        timeout
     }
 }
 

@@ -111,6 +111,12 @@ impl Tail {
         }
     }
 
+    /// A reader that comes back and goes on after `cursor`, the last id that it had read or the last there was: a stream
+    /// that never gave that id is another one.
+    pub fn resumed(cursor: EntryId) -> Self {
+        Self { last: Some(cursor), ..Self::new(cursor) }
+    }
+
     /// The id after which the next read begins.
     pub fn cursor(&self) -> EntryId {
         self.cursor
@@ -155,7 +161,7 @@ impl Tail {
 
     /// Compares with what the server says now, `None` when it says that there is no stream. No read may be under way.
     ///
-    /// The first comparison is what later ones are held against. A [`TailBreak::Gap`] needs no answer: the next read goes
+    /// The first comparison is what later ones are held against, unless the reader has [come back](Self::resumed). A [`TailBreak::Gap`] needs no answer: the next read goes
     /// on behind it. After a [`TailBreak::Reset`] say where to go on with [`restart`](Self::restart).
     pub fn compare(&mut self, facts: Option<&StreamFacts>) -> Option<TailBreak> {
         let Some(facts) = facts else {

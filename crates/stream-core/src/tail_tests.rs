@@ -135,6 +135,24 @@ fn without_counts_an_absent_reader_is_told_that_it_may_have_missed_something() {
 }
 
 #[test]
+fn a_reader_that_comes_back_knows_its_stream_by_the_id_that_it_has_read() {
+    for counts in [true, false] {
+        let mut model = Model::with(5);
+        let reset = |now| Some(TailBreak::Reset { last: id(6), now, read_already: false });
+        let mut tail = Tail::resumed(id(6));
+        assert_eq!(tail.clone().compare(None), reset(None));
+        assert_eq!(tail.compare(Some(&model.facts(counts))), reset(Some(id(5))));
+        assert_eq!(Tail::new(id(6)).compare(Some(&model.facts(counts))), None, "that one may lie ahead");
+        assert_eq!(Tail::resumed(id(5)).compare(Some(&model.facts(counts))), None);
+        model.trim(1);
+        assert_eq!(Tail::resumed(id(3)).compare(Some(&model.facts(counts))), None, "nobody knows what was there");
+        model.delete(0);
+        assert_eq!(Tail::resumed(id(5)).compare(Some(&model.facts(counts))), None);
+        assert_eq!(Tail::resumed(EntryId::ZERO).compare(None), None, "it had seen nothing of it");
+    }
+}
+
+#[test]
 fn a_stream_made_anew_is_noticed_by_its_ids_or_its_count() {
     let mut tail = Tail::new(EntryId::ZERO);
     let old = Model::with(100);

@@ -335,7 +335,8 @@ impl DurableBuilder {
     }
 
     /// How long one attempt may take; then its future is dropped and the attempt has failed. Default: no limit. The lease
-    /// is renewed all the while, so without a limit a handler that hangs holds its entry until the process ends.
+    /// is renewed all the while, so without a limit a handler that hangs holds its entry until the process ends. Of
+    /// [`deliveries`](super::DurableConsumer::deliveries), how long one may be held.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self

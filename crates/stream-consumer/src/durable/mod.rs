@@ -31,6 +31,7 @@ pub use stop::DrainReport;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stream_core::{ConsumerName, GroupName, StreamKey};
 
@@ -83,6 +84,11 @@ impl DurableConsumer {
     /// The streams.
     pub fn streams(&self) -> &[StreamKey] {
         &self.config.streams
+    }
+
+    /// How long one attempt may take.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.config.timeout
     }
 
     /// A handle to the counters, for metrics and probes.

@@ -53,7 +53,7 @@ impl<W: Work> Worker<W> {
             Tried::Runs(future, span) => {
                 let members = Members { slots: smallvec![slot], deliveries: smallvec![delivery], since };
                 self.register_tokens(&members);
-                self.jobs.spawn(members, future, self.stream.config.timeout, span, smallvec![permit]);
+                self.jobs.spawn(members, future, self.work.limit(self.stream.config.timeout), span, smallvec![permit]);
                 0
             }
         }

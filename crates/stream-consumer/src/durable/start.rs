@@ -158,7 +158,7 @@ impl<W: Work> Worker<W> {
         }
         *clock = now();
         self.register_tokens(&members);
-        self.jobs.spawn(members, future, self.stream.config.timeout, span, permits);
+        self.jobs.spawn(members, future, self.work.limit(self.stream.config.timeout), span, permits);
         0
     }
 

@@ -65,6 +65,13 @@ impl fmt::Debug for Config {
     }
 }
 
+impl Config {
+    /// Where a former run has stopped in this stream.
+    pub(crate) fn resumed(&self, stream: &StreamKey) -> Option<EntryId> {
+        self.resume.iter().find(|(key, _)| key == stream).map(|(_, id)| *id)
+    }
+}
+
 /// Builds an [`EphemeralConsumer`]; made by [`Consumer::ephemeral`](crate::Consumer::ephemeral). Only a stream is needed.
 ///
 /// ```
@@ -166,6 +173,8 @@ impl EphemeralBuilder {
     /// Begins after these ids in the streams that they name, and as [`start`](Self::start) says in the others: what a
     /// [report](super::EphemeralReport::positions) or [`positions`](EphemeralConsumer::positions) said of a former run.
     /// A stream that is not read by this consumer is of no account. What was trimmed meanwhile is missing without a word.
+    /// A stream that is gone, or was made anew and has smaller ids than that, is told as
+    /// [`StreamReset`](crate::Event::StreamReset), and [`on_gap`](Self::on_gap) says where to begin.
     pub fn resume(mut self, positions: impl IntoIterator<Item = (StreamKey, EntryId)>) -> Self {
         self.resume = positions.into_iter().collect();
         self
@@ -221,7 +230,8 @@ impl EphemeralBuilder {
     }
 
     /// How long one attempt may take; then its future is dropped and the attempt has failed. Default: no limit, so that a
-    /// handler that hangs holds its place until the process ends.
+    /// handler that hangs holds its place until the process ends. Of no effect for
+    /// [`entries`](EphemeralConsumer::entries).
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::Stream;
 use stream_core::Outcome;
@@ -83,7 +84,9 @@ impl Drop for Entries {
 }
 
 impl EphemeralConsumer {
-    /// Reads as a stream: the caller owns the loop. An entry counts as handled when it is taken.
+    /// Reads as a stream: the caller owns the loop. An entry counts as handled when it is taken, and waits for that as long
+    /// as it takes: to be taken is no attempt, so [`timeout`](super::EphemeralBuilder::timeout) and
+    /// [`retry`](super::EphemeralBuilder::retry) have no meaning here.
     ///
     /// ```
     /// # use stream_consumer::{Consumer, StartFrom};
@@ -136,5 +139,10 @@ impl Work for Give {
             Outcomes::All(Outcome::Release)
         };
         Begun { future: Some(Box::pin(future)), undecodable: Vec::new() }
+    }
+
+    /// It is the caller who lets an entry wait; giving that up would skip it.
+    fn limit(&self, _: Option<Duration>) -> Option<Duration> {
+        None
     }
 }

@@ -59,7 +59,7 @@ use worker::Worker;
 /// # What is noticed
 ///
 /// At most once in a BLOCK period, between two reads, `XINFO STREAM` is compared with what was read; also after each
-/// reconnect. A reader that is at its memory bound compares when it goes on.
+/// reconnect, and before the first read of a run that [resumes](EphemeralBuilder::resume). A reader that is at its memory bound compares when it goes on.
 ///
 /// | What happened | Redis 7.0 and later, Valkey | Redis 6.2 |
 /// |---|---|---|
@@ -92,9 +92,10 @@ pub struct EphemeralConsumer {
 pub struct EphemeralReport {
     /// What it did in its life, over all streams.
     pub stats: Stats,
-    /// For each stream the id up to which every entry was handled or given up. A consumer started after it with
-    /// [`StartFrom::Id`](crate::StartFrom::Id), or all of them given to [`EphemeralBuilder::resume`], goes on where this one
-    /// stopped.
+    /// For each stream the id up to which every entry was handled or given up; for one that could not be opened the id that
+    /// it was to [resume](EphemeralBuilder::resume) at, and without that it is left out. A consumer that is given all of them
+    /// with [`EphemeralBuilder::resume`] goes on where this one stopped. So does one that starts after it with
+    /// [`StartFrom::Id`](crate::StartFrom::Id), which does not notice a stream that was made anew meanwhile.
     pub positions: Vec<(StreamKey, EntryId)>,
     /// Entries that were read and whose handler was not started (again), or that it released while stopping.
     pub unstarted: u64,
@@ -109,6 +110,12 @@ pub struct EphemeralReport {
 impl EphemeralConsumer {
     pub(crate) fn new(config: Config) -> Self {
         let pulses = Pulses::new(config.streams.len());
+        for (place, key) in config.streams.iter().enumerate() {
+            // Whoever goes on after it has to know it also if this one never gets so far as to read.
+            if let Some(at) = config.resumed(key) {
+                pulses.of(place).moved(at);
+            }
+        }
         Self { config: Arc::new(config), counters: Arc::default(), pulses }
     }
 
@@ -232,7 +239,7 @@ impl EphemeralConsumer {
                 link: links.of(key),
                 counters: Arc::clone(&self.counters),
                 pulse: self.pulses.of(place),
-                resume: config.resume.iter().find(|(resumed, _)| resumed == key).map(|(_, id)| *id),
+                resume: config.resumed(key),
             });
             let worker = Worker::new(&stream, Arc::clone(&work), &permits, &inner);
             loops.spawn(&Arc::clone(&stream.source), stream, worker.run());

@@ -287,9 +287,12 @@ impl Reading {
             Answer::Denied(_, last) => last.unwrap_or(EntryId::ZERO),
         };
         let cursor = start.unwrap_or(end);
-        self.tail = Some(Tail::new(cursor));
-        // The first comparison only learns.
-        self.answered(answer).unwrap_or(Progress::Opened(cursor))
+        // The first comparison only learns, unless a former run was there: any other start may lie ahead on purpose.
+        self.tail = Some(if self.stream.resume.is_some() { Tail::resumed(cursor) } else { Tail::new(cursor) });
+        match self.answered(answer) {
+            Some(Progress::Moved(cursor)) => Progress::Opened(cursor),
+            progress => progress.unwrap_or(Progress::Opened(cursor)),
+        }
     }
 
     /// Compares the stream with what was read of it.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use stream_core::{DeadReason, EntryId, InOrder, Inline, Lanes, Outcome, Verdict};
+use stream_core::{DeadReason, InOrder, Inline, Lanes, Outcome, Verdict};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
@@ -98,7 +98,7 @@ impl<W: Work> Worker<W> {
             jobs: Jobs::new(),
             inline: Inline::new(),
             in_place: InPlace::new(),
-            order: InOrder::new(EntryId::ZERO),
+            order: InOrder::new(stream.resume.unwrap_or_default()),
             permits: Arc::clone(permits),
             permit_wanted: PollSemaphore::new(Arc::clone(permits)),
             spare: None,
@@ -404,7 +404,8 @@ impl<W: Work> Worker<W> {
         }
         self.beat(now());
         let unstarted = self.unstarted + self.waiting.len() as u64;
-        let position = (self.stream.source.stream.clone(), self.order.position());
-        EphemeralReport { positions: vec![position], unstarted, aborted, ..EphemeralReport::default() }
+        // Left out where the start was not resolved: `0-0` would stand for the whole stream.
+        let positions = self.stream.pulse.position().map(|at| (self.stream.source.stream.clone(), at));
+        EphemeralReport { positions: positions.into_iter().collect(), unstarted, aborted, ..EphemeralReport::default() }
     }
 }

@@ -13,6 +13,7 @@ mod panicking;
 mod stewarding;
 mod stopping;
 mod support;
+mod tail;
 mod takes;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -84,7 +84,8 @@ impl HostBuilder {
     }
 
     /// Adds an ephemeral consumer. Started anew after a failure, it goes on where it was, so that nothing is skipped; after
-    /// an end for missing entries ([`OnGap::Fail`](stream_consumer::OnGap::Fail)) it begins as its settings say.
+    /// an end for missing entries ([`OnGap::Fail`](stream_consumer::OnGap::Fail)) it begins in that stream as
+    /// [`start`](EphemeralBuilder::start) says.
     pub fn ephemeral<H, A>(self, name: impl Into<String>, consumer: EphemeralBuilder, handler: H) -> Self
     where
         H: Handler<A> + Clone,
@@ -302,23 +303,25 @@ impl HostBuilder {
 
 /// Where an ephemeral consumer was when it failed.
 #[derive(Clone, Default)]
-struct StoppedAt(Arc<std::sync::Mutex<BTreeMap<StreamKey, EntryId>>>);
+struct StoppedAt(Arc<std::sync::Mutex<Option<BTreeMap<StreamKey, EntryId>>>>);
 
 impl StoppedAt {
     /// The consumer, made to begin where the one before it was.
     fn go_on(&self, consumer: &EphemeralBuilder) -> EphemeralBuilder {
         let positions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let positions = positions.iter().map(|(key, id)| (key.clone(), *id));
-        if positions.len() == 0 { consumer.clone() } else { consumer.clone().resume(positions) }
+        match &*positions {
+            Some(positions) => consumer.clone().resume(positions.iter().map(|(key, id)| (key.clone(), *id))),
+            None => consumer.clone(),
+        }
     }
 
     /// One that failed before it had begun leaves what is known.
     fn note(&self, error: Option<&RunError>, positions: &Positions) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(error, Some(RunError::EntriesMissing { .. })) {
-            known.clear();
-        } else {
-            known.extend(positions.get());
+        let known = known.get_or_insert_default();
+        known.extend(positions.get());
+        if let Some(RunError::EntriesMissing { stream }) = error {
+            known.remove(stream);
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, DurableBuilder, RunState, Shutdown};
-use stream_core::{BackoffPolicy, EntryId, RestartPolicy};
+use stream_consumer::{Consumer, Context, DurableBuilder, OnGap, RunState, Shutdown};
+use stream_core::{BackoffPolicy, EntryId, RestartPolicy, StreamKey};
 use stream_maint::Trimmer;
 use stream_testkit::memory::Fault;
 use stream_testkit::{MemoryServer, Warnings, work_for};
@@ -220,6 +220,63 @@ async fn an_ephemeral_consumer_goes_on_where_it_failed() {
         until("what came meanwhile", || told.seen().len() >= published.len()).await;
         assert_eq!(told.seen(), published, "none is skipped, none comes twice");
     }
+    shutdown.stop();
+    task.await.unwrap().into_result().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_that_are_missing_in_one_stream_are_no_loss_in_another() {
+    let server = MemoryServer::new();
+    let told = Told::default();
+    let consumer = Consumer::ephemeral(&server.client()).stream("a").stream("b").block(SECOND).on_gap(OnGap::Fail);
+    let host = Host::builder()
+        .ephemeral("log", consumer, told.handler())
+        .restart(RestartPolicy::on_failure())
+        .observer(told.observer())
+        .build()
+        .unwrap();
+    let (shutdown, health, task) = run(host);
+    until("it to read", || health.is_ready(SECOND * 3)).await;
+    let mut published = [publish(&server, "a", 3), publish(&server, "b", 3)].concat();
+    until("six", || told.seen().len() == 6).await;
+    work_for(SECOND * 3).await;
+    server.delete_key("a");
+    until("a restart", || told.count("Restarting") == 1).await;
+    published.extend(publish(&server, "b", 3));
+    work_for(SECOND * 30).await;
+    published.extend(publish(&server, "a", 1));
+    work_for(SECOND * 30).await;
+    let mut seen = told.seen();
+    seen.sort_unstable();
+    published.sort_unstable();
+    assert_eq!((seen, told.count("Restarting")), (published, 1), "none is skipped, none comes twice");
+    shutdown.stop();
+    task.await.unwrap().into_result().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_in_a_stream_that_is_gone_is_not_gone_back_to() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 3);
+    let told = Told::default();
+    let ahead = EntryId::new(u64::MAX, 0);
+    let consumer = Consumer::ephemeral(&server.client())
+        .stream("s")
+        .block(SECOND)
+        .resume([(StreamKey::new("s").unwrap(), ahead)])
+        .on_gap(OnGap::Fail);
+    let host = Host::builder()
+        .ephemeral("log", consumer, told.handler())
+        .restart(RestartPolicy::on_failure())
+        .observer(told.observer())
+        .build()
+        .unwrap();
+    let (shutdown, _, task) = run(host);
+    until("a restart", || told.count("Restarting") == 1).await;
+    work_for(SECOND * 30).await;
+    let published = publish(&server, "s", 1);
+    work_for(SECOND * 30).await;
+    assert_eq!((told.seen(), told.count("Restarting")), (published, 1), "it begins at the end, as its settings say");
     shutdown.stop();
     task.await.unwrap().into_result().unwrap();
 }

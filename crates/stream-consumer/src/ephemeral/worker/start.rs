@@ -76,7 +76,7 @@ impl<W: Work> Worker<W> {
             }
             Tried::Runs(future, span) => {
                 let members = Members { slots: smallvec![number], deliveries: smallvec![delivery], since };
-                self.jobs.spawn(members, future, self.stream.config.timeout, span, smallvec![permit]);
+                self.jobs.spawn(members, future, self.work.limit(self.stream.config.timeout), span, smallvec![permit]);
             }
         }
     }
@@ -109,6 +109,6 @@ impl<W: Work> Worker<W> {
                 Err(goes_on) => future = goes_on,
             }
         }
-        self.jobs.spawn(left, future, self.stream.config.timeout, span, smallvec![permit]);
+        self.jobs.spawn(left, future, self.work.limit(self.stream.config.timeout), span, smallvec![permit]);
     }
 }
