@@ -81,8 +81,13 @@ impl Sentinel {
     async fn attempt(&self, name: Option<&str>, deadline: Instant) -> Result<(Stream, ConnectOptions), Error> {
         let followed = self.switches.follow(&self.options);
         let answers = ask_all(&self.options, deadline).await;
+        let mut candidates = answers::candidates(self.options.master(), answers)?;
+        if let Some(news) = followed.news() {
+            candidates.retain(|known| *known != news);
+            candidates.insert(0, news);
+        }
         let mut last = None;
-        for (host, port) in answers::candidates(self.options.master(), answers)? {
+        for (host, port) in candidates {
             let options = self.options.server().at(&host, port).within(share(deadline));
             let options = name.map_or_else(|| options.clone(), |name| options.named(name));
             match open_master(&options).await {

@@ -23,16 +23,26 @@ use crate::{Error, ErrorKind, Request, Value};
 const CHANNEL: &str = "+switch-master";
 /// After such a silence the sentinel is asked whether it is there; after another one it is not.
 const SILENCE: Duration = Duration::from_secs(10);
+/// For so long a master that was heard of goes before the one that sentinels name when they are asked: some of them learn of it
+/// later than others.
+const NEWS: Duration = Duration::from_secs(30);
 /// What a sentinel says at a time takes some hundred bytes.
 const LARGEST: usize = 64 * 1024;
 
 /// Host and port of a master, as sentinels announce it.
 type Address = (String, u16);
 
+/// A master, and when it was heard of.
+#[derive(Debug, Clone)]
+struct Heard {
+    master: Address,
+    at: Instant,
+}
+
 /// Listens as long as it lives and somebody has opened a connection.
 #[derive(Debug)]
 pub(super) struct Switches {
-    heard: Arc<watch::Sender<Option<Address>>>,
+    heard: Arc<watch::Sender<Option<Heard>>>,
     listener: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -62,13 +72,20 @@ impl Drop for Switches {
 
 /// Hears of other masters.
 #[derive(Debug)]
-pub(super) struct Followed(watch::Receiver<Option<Address>>);
+pub(super) struct Followed(watch::Receiver<Option<Heard>>);
 
 impl Followed {
+    /// The master that was heard of last, if that is news.
+    pub(super) fn news(&self) -> Option<Address> {
+        let heard = self.0.borrow();
+        heard.as_ref().filter(|heard| heard.at.elapsed() < NEWS).map(|heard| heard.master.clone())
+    }
+
     /// Ends when another master than this one is heard of; never, when nobody listens any more.
     pub(super) async fn until_other_than(mut self, host: String, port: u16) {
-        let is_other =
-            |heard: &Option<Address>| heard.as_ref().is_some_and(|heard| (&heard.0, heard.1) != (&host, port));
+        let is_other = |heard: &Option<Heard>| {
+            heard.as_ref().is_some_and(|Heard { master, .. }| (&master.0, master.1) != (&host, port))
+        };
         loop {
             if self.0.changed().await.is_err() {
                 return std::future::pending().await;
@@ -81,7 +98,7 @@ impl Followed {
 }
 
 /// Listens to one sentinel after the other, each as long as it answers.
-async fn listen(options: SentinelOptions, heard: Arc<watch::Sender<Option<Address>>>) {
+async fn listen(options: SentinelOptions, heard: Arc<watch::Sender<Option<Heard>>>) {
     let backoff = BackoffPolicy::default();
     let first = fastrand::usize(..options.sentinels().len());
     let mut failures = 0;
@@ -99,7 +116,7 @@ async fn listen(options: SentinelOptions, heard: Arc<watch::Sender<Option<Addres
 async fn listen_to(
     sentinel: &ConnectOptions,
     options: &SentinelOptions,
-    heard: &watch::Sender<Option<Address>>,
+    heard: &watch::Sender<Option<Heard>>,
 ) -> Result<(), Error> {
     let lost = |cause| Error::new(ErrorKind::Io, format!("{sentinel} is gone")).with_source(cause);
     let mut stream = transport::open(sentinel).await?;
@@ -131,12 +148,12 @@ async fn listen_to(
                     let limit = sentinel.connect_timeout();
                     let answers = timeout(limit, ask_all(options, Instant::now() + limit)).await.unwrap_or_default();
                     if let Some(master) = answers::candidates(options.master(), answers)?.into_iter().next() {
-                        heard.send_replace(Some(master));
+                        tell(heard, master);
                     }
                 }
                 Said::Switched(master) => {
                     tracing::info!(host = master.0, port = master.1, "the sentinels have another master");
-                    heard.send_replace(Some(master));
+                    tell(heard, master);
                 }
                 Said::Other => {}
             }
@@ -148,6 +165,10 @@ async fn listen_to(
             ));
         }
     }
+}
+
+fn tell(heard: &watch::Sender<Option<Heard>>, master: Address) {
+    heard.send_replace(Some(Heard { master, at: Instant::now() }));
 }
 
 /// What a sentinel says to somebody who listens.
@@ -212,15 +233,28 @@ mod tests {
 
     #[test]
     fn what_ends_a_connection_is_another_master_that_is_heard_of_after_it_was_begun() {
-        let heard = watch::Sender::new(Some(("old".to_owned(), 1)));
+        let address = |host: &str, port| (host.to_owned(), port);
+        let heard = watch::Sender::new(None);
+        tell(&heard, address("old", 1));
         let mut followed = Box::pin(Followed(heard.subscribe()).until_other_than("new".to_owned(), 1));
         assert!(followed.as_mut().now_or_never().is_none(), "what was said before");
-        heard.send_replace(Some(("new".to_owned(), 1)));
+        tell(&heard, address("new", 1));
         assert!(followed.as_mut().now_or_never().is_none(), "the same");
-        heard.send_replace(Some(("new".to_owned(), 2)));
+        tell(&heard, address("new", 2));
         assert!(followed.as_mut().now_or_never().is_some());
         let followed = Followed(heard.subscribe()).until_other_than("new".to_owned(), 2);
         drop(heard);
         assert!(followed.now_or_never().is_none(), "nobody listens any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_master_that_was_heard_of_goes_first_for_a_while() {
+        let heard = watch::Sender::new(None);
+        let followed = Followed(heard.subscribe());
+        assert_eq!(followed.news(), None);
+        tell(&heard, ("new".to_owned(), 1));
+        assert_eq!(followed.news(), Some(("new".to_owned(), 1)));
+        sleep(NEWS).await;
+        assert_eq!(followed.news(), None);
     }
 }
