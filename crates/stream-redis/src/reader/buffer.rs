@@ -7,22 +7,27 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use stream_core::Entry;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::decoder::{Decoder, Event};
+use super::quick::Run;
 use crate::{Error, ErrorKind, ReadBatch, Rest, ServerError};
 
 /// Bytes of the first read, and of the largest.
 const FIRST_READ: usize = 64 << 10;
 const LARGEST_READ: usize = 256 << 10;
+/// So many entries are taken apart before they are cut out, while the next read needs not wait for it.
+const RUN: usize = 64;
+/// A rest of fewer entries is handed out before anything could be made of it.
+const LEAST_REST: usize = 16;
 
 /// Where a reply stands.
 #[derive(Debug)]
 pub(super) enum Decoded {
     NeedMore,
-    /// The rest of the reply is there, and decoded only when this is called again.
+    /// The rest of the reply is there, and handed out only when this is called again.
     Rest(Rest),
     Complete {
         total: usize,
@@ -33,6 +38,9 @@ pub(super) enum Decoded {
 pub(super) struct Buffer {
     bytes: BytesMut,
     decoder: Decoder,
+    run: Run,
+    /// The rest of a reply: the memory, and which of the run are still to be cut out of it.
+    rest: Option<(Bytes, usize)>,
     /// Bytes that the next read should have room for.
     read_size: usize,
     /// The buffer grew beyond its usual size for one entry and is given up as soon as it is empty.
@@ -41,7 +49,14 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn new() -> Self {
-        Self { bytes: BytesMut::new(), decoder: Decoder::new(), read_size: FIRST_READ, oversized: false }
+        Self {
+            bytes: BytesMut::new(),
+            decoder: Decoder::new(),
+            run: Run::default(),
+            rest: None,
+            read_size: FIRST_READ,
+            oversized: false,
+        }
     }
 
     /// Whether part of a reply has arrived.
@@ -55,25 +70,40 @@ impl Buffer {
         self.bytes.capacity()
     }
 
-    /// Decodes what is there, up to the end of a reply; with `look_ahead` only the first entry, if the rest of its reply is
-    /// there.
-    pub(super) fn decode(&mut self, batch: &mut ReadBatch, mut look_ahead: bool) -> Result<Decoded, Error> {
+    /// Decodes what is there, up to the end of a reply; with `look_ahead` the rest of a reply is told before it is handed
+    /// out.
+    pub(super) fn decode(&mut self, batch: &mut ReadBatch, look_ahead: bool) -> Result<Decoded, Error> {
+        let before = batch.entries.len();
+        if self.rest.is_some() {
+            self.hand_out(batch);
+        }
+        let most = if look_ahead { usize::MAX } else { RUN };
         loop {
-            let event = self.decoder.step(&self.bytes).map_err(|malformed| {
+            let event = self.decoder.step(&self.bytes, &mut self.run, most).map_err(|malformed| {
                 Error::new(ErrorKind::Protocol, format!("not the reply to a read: {}", malformed.0))
             })?;
             match event {
+                Event::Run { first, end } => {
+                    self.decoder.dropped(end);
+                    let memory = self.bytes.split_to(end).freeze();
+                    // One at least is handed out along with what is told.
+                    let now = usize::from(batch.entries.len() == before);
+                    let entries = self.run.len() - now;
+                    if look_ahead && self.decoder.is_at_end() && entries >= LEAST_REST {
+                        self.run.cut(0..now, &memory, &mut batch.entries);
+                        let (last, total) = (self.run.last(), self.decoder.total());
+                        self.rest = Some((memory, now));
+                        let bytes = if now == 0 { end } else { end - first };
+                        return Ok(Decoded::Rest(Rest { last, entries, bytes, total }));
+                    }
+                    self.run.cut(0..self.run.len(), &memory, &mut batch.entries);
+                    self.run.clear();
+                }
                 Event::Entry { id, body } => {
                     self.decoder.dropped(body.end);
                     self.bytes.advance(body.start);
                     let fields = self.bytes.split_to(body.len()).freeze();
                     batch.entries.push(Entry::from_parts(id, fields, self.decoder.spans()));
-                    // Once for what has arrived: of a reply in pieces, each is looked through once.
-                    if std::mem::take(&mut look_ahead)
-                        && let Some(rest) = self.decoder.rest(&self.bytes)
-                    {
-                        return Ok(Decoded::Rest(rest));
-                    }
                 }
                 Event::Deleted(id) => batch.deleted.push(id),
                 Event::Complete { total } => return Ok(Decoded::Complete { total }),
@@ -87,6 +117,15 @@ impl Buffer {
                     return Ok(Decoded::NeedMore);
                 }
             }
+        }
+    }
+
+    /// Hands out the rest that was told.
+    #[cold]
+    fn hand_out(&mut self, batch: &mut ReadBatch) {
+        if let Some((memory, from)) = self.rest.take() {
+            self.run.cut(from..self.run.len(), &memory, &mut batch.entries);
+            self.run.clear();
         }
     }
 
@@ -110,7 +149,11 @@ impl Buffer {
 
     fn make_room(&mut self) {
         if self.oversized && self.bytes.is_empty() {
-            *self = Self { decoder: std::mem::replace(&mut self.decoder, Decoder::new()), ..Self::new() };
+            *self = Self {
+                decoder: std::mem::replace(&mut self.decoder, Decoder::new()),
+                run: std::mem::take(&mut self.run),
+                ..Self::new()
+            };
         }
         let room = self.bytes.capacity() - self.bytes.len();
         // Room that is there already is used up first where entries still look into this memory: small batches share it.

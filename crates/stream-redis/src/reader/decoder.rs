@@ -8,15 +8,12 @@
 use stream_core::{EntryId, FieldSpan};
 
 use super::head::{Head, Malformed, PartialHead};
-use super::quick;
-use crate::Rest;
+use super::quick::Run;
 
 /// An error, or another string without a length, that is longer is noise.
 const MAX_LINE: usize = 64 << 10;
 /// Two 64-bit numbers and a hyphen have 41 digits.
-const MAX_ID: usize = 64;
-/// A rest of fewer entries is decoded before anything could be made of it.
-const LEAST_REST: i64 = 16;
+pub(super) const MAX_ID: usize = 64;
 /// Room for the fields of an entry that is kept for the next one.
 const KEPT_SPANS: usize = 1 << 12;
 
@@ -25,6 +22,8 @@ const KEPT_SPANS: usize = 1 << 12;
 pub(super) enum Event {
     /// The bytes are used up in the middle of something.
     NeedMore,
+    /// Entries that are there as a whole, in the run, up to `end` of the buffer; the first ends at `first`.
+    Run { first: usize, end: usize },
     /// An entry: its fields are at `body` of the buffer and [`Decoder::spans`] tells where in it.
     Entry { id: EntryId, body: std::ops::Range<usize> },
     /// A pending entry whose fields are gone.
@@ -95,6 +94,8 @@ pub(super) struct Decoder {
     spans: Vec<FieldSpan>,
     name: (u32, u32),
     entries_left: i64,
+    /// Whether the entry at hand is known not to be there as a whole, or to be unusual.
+    cut: bool,
     fields_left: i64,
     extras: u64,
     skip: u64,
@@ -117,6 +118,7 @@ impl Decoder {
             spans: Vec::new(),
             name: (0, 0),
             entries_left: 0,
+            cut: false,
             fields_left: 0,
             extras: 0,
             skip: 0,
@@ -135,16 +137,14 @@ impl Decoder {
         !matches!(self.state, State::Reply) || self.head.is_begun()
     }
 
-    /// The rest of the reply, between two entries of it, if all of it is in `data`.
-    pub(super) fn rest(&self, data: &[u8]) -> Option<Rest> {
-        if !matches!(self.state, State::Entry) || self.head.is_begun() || self.entries_left < LEAST_REST {
-            return None;
-        }
-        let left = self.entries_left as u64;
-        let (last, end) = quick::last(data, self.position, left)?;
-        let entries = usize::try_from(left).ok()?;
-        let (last, bytes) = (EntryId::parse(last).ok()?, end - self.position);
-        Some(Rest { last, entries, bytes, total: self.total + entries })
+    /// Whether nothing but the end of the reply is missing.
+    pub(super) fn is_at_end(&self) -> bool {
+        matches!(self.state, State::Entry) && self.entries_left == 0
+    }
+
+    /// Entries of the present reply so far.
+    pub(super) fn total(&self) -> usize {
+        self.total
     }
 
     /// How many bytes at the front of the buffer are done with.
@@ -161,7 +161,9 @@ impl Decoder {
     }
 
     /// Goes on in `data`, which is what the step before was given, without what was [`dropped`](Self::dropped), and what came since.
-    pub(super) fn step(&mut self, data: &[u8]) -> Result<Event, Malformed> {
+    /// Of entries that are there as a whole, `most` at most are put into the `run`.
+    #[inline]
+    pub(super) fn step(&mut self, data: &[u8], run: &mut Run, most: usize) -> Result<Event, Malformed> {
         loop {
             match self.state {
                 State::Entry => {
@@ -170,11 +172,15 @@ impl Decoder {
                         return Ok(Event::Complete { total: std::mem::take(&mut self.total) });
                     }
                     // Tried once for each entry, so bytes of one that is cut are looked at twice at most.
-                    if let Some(entry) = quick::entry(data, self.position, &mut self.spans) {
-                        self.position = entry.end;
-                        self.entries_left -= 1;
-                        self.total += 1;
-                        return Ok(Event::Entry { id: entry.id, body: entry.body });
+                    if !std::mem::take(&mut self.cut) {
+                        let left = usize::try_from(self.entries_left).unwrap_or(usize::MAX);
+                        if let Some((first, end)) = run.find(data, self.position, most.min(left)) {
+                            self.position = end;
+                            self.entries_left -= run.len() as i64;
+                            self.total += run.len();
+                            self.cut = run.len() < most.min(left);
+                            return Ok(Event::Run { first, end });
+                        }
                     }
                     let Some(head) = self.head.read(data, &mut self.position)? else { return Ok(Event::NeedMore) };
                     if head.kind != b'*' || head.number < 2 {

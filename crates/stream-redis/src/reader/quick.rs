@@ -1,67 +1,108 @@
-//! The common case of the decoder: an entry of two elements that is there as a whole.
+//! The common case of the decoder: entries of two elements that are there as a whole.
 //!
 //! What must stay true: whatever is accepted here is what the states of the decoder would have made of it; anything
 //! unusual, cut or wrong is left to them.
 
 use std::ops::Range;
 
-use stream_core::{EntryId, FieldSpan};
+use bytes::Bytes;
+use stream_core::{Entry, EntryId, FieldSpan};
 
+use super::decoder::MAX_ID;
+
+/// Room for so many entries, or fields of them, is kept for the next reply.
+const KEPT: usize = 1 << 12;
 /// A type, at most 9 digits and the line end: the first line of anything that is ordinary fits.
 const WINDOW: usize = 12;
 
 /// An entry that is there as a whole.
-pub(super) struct Whole {
-    pub(super) id: EntryId,
+#[derive(Debug)]
+struct Whole {
+    id: EntryId,
     /// Where its fields are.
-    pub(super) body: Range<usize>,
-    /// Where the next one begins.
-    pub(super) end: usize,
+    body: Range<usize>,
+    /// Where their places end in the list of them.
+    spans: usize,
 }
 
-/// The entry at `at`, with the places of its fields in `spans`.
+/// Entries that are there as a whole, one behind the other, with the places of their fields. They are taken apart at once
+/// and cut out at once, which costs less for each than to do both in turns.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    entries: Vec<Whole>,
+    spans: Vec<FieldSpan>,
+}
+
+impl Run {
+    /// Takes apart what is there as a whole from `at` on, `most` entries at most, in place of what was there before. Returns
+    /// where each ends that is the first or the last; `None` where there is none.
+    #[inline(never)]
+    pub(super) fn find(&mut self, data: &[u8], mut at: usize, most: usize) -> Option<(usize, usize)> {
+        self.entries.clear();
+        self.spans.clear();
+        let mut first = None;
+        while self.entries.len() < most {
+            let Some((entry, end)) = entry(data, at, &mut self.spans) else { break };
+            at = end;
+            first.get_or_insert(end);
+            self.entries.push(entry);
+        }
+        first.map(|first| (first, at))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The id of the last of them.
+    pub(super) fn last(&self) -> EntryId {
+        self.entries.last().map_or(EntryId::ZERO, |entry| entry.id)
+    }
+
+    /// Cuts those in this range out of `memory`, which begins where `data` did.
+    pub(super) fn cut(&self, range: Range<usize>, memory: &Bytes, entries: &mut Vec<Entry>) {
+        let mut from = range.start.checked_sub(1).map_or(0, |before| self.entries[before].spans);
+        entries.extend(self.entries[range].iter().map(|entry| {
+            let spans = &self.spans[std::mem::replace(&mut from, entry.spans)..entry.spans];
+            Entry::from_parts(entry.id, memory.slice(entry.body.clone()), spans)
+        }));
+    }
+
+    /// Gives up memory that only an unusual reply needs.
+    pub(super) fn clear(&mut self) {
+        if self.entries.capacity() > KEPT || self.spans.capacity() > KEPT {
+            *self = Self::default();
+        }
+    }
+}
+
+/// The entry at `at` and where the next one begins. The places of its fields are added to `spans`, also where it is none in
+/// the end.
 #[inline]
-pub(super) fn entry(data: &[u8], at: usize, spans: &mut Vec<FieldSpan>) -> Option<Whole> {
+fn entry(data: &[u8], at: usize, spans: &mut Vec<FieldSpan>) -> Option<(Whole, usize)> {
     let (2, at) = length(data, at, b'*')? else { return None };
     let (id, at) = text(data, at)?;
-    let id = entry_id(&data[id])?;
+    let id = entry_id(&data[id.clone()]).or_else(|| unusual_id(&data[id]))?;
     let (elements, start) = length(data, at, b'*')?;
     if elements % 2 != 0 {
         return None;
     }
-    spans.clear();
-    let mut whole = Whole { id, body: start..start, end: start };
+    let (mut end, mut next) = (start, start);
+    // What is there as a whole may still be too large for an offset.
+    let offset = |place: usize| u32::try_from(place - start).ok();
     for _ in 0..elements / 2 {
-        let (name, next) = text(data, whole.end)?;
-        let (value, next) = text(data, next)?;
-        // What is there as a whole may still be too large for an offset.
-        let offset = |place: usize| u32::try_from(place - start).ok();
+        let (name, value);
+        (name, next) = text(data, next)?;
+        (value, next) = text(data, next)?;
+        end = value.end;
         spans.push(FieldSpan {
             name_start: offset(name.start)?,
             name_end: offset(name.end)?,
             value_start: offset(value.start)?,
             value_end: offset(value.end)?,
         });
-        whole.body.end = value.end;
-        whole.end = next;
     }
-    Some(whole)
-}
-
-/// The text of the last id of so many entries that begin at `at`, and where they end, if they are there as a whole. Only
-/// lengths are looked at, so that it costs a fraction of what taking them apart does.
-pub(super) fn last(data: &[u8], mut at: usize, entries: u64) -> Option<(&[u8], usize)> {
-    let mut id = at..at;
-    for _ in 0..entries {
-        let (2, next) = length(data, at, b'*')? else { return None };
-        let (text_of_id, next) = text(data, next)?;
-        let (elements, next) = length(data, next, b'*')?;
-        (id, at) = (text_of_id, next);
-        for _ in 0..elements {
-            at = text(data, at)?.1;
-        }
-    }
-    Some((&data[id], at))
+    Some((Whole { id, body: start..end, spans: spans.len() }, next))
 }
 
 /// An ordinary first line at `at`: its number, and where it ends.
@@ -128,6 +169,12 @@ fn entry_id(text: &[u8]) -> Option<EntryId> {
     }
     // A number that is empty or too long is left to the full parser, as everything unusual is.
     (rest.is_empty() && text.last() != Some(&b'-')).then(|| EntryId::new(numbers[0], numbers[1]))
+}
+
+/// Any other id, such as a publisher chooses itself.
+#[cold]
+fn unusual_id(text: &[u8]) -> Option<EntryId> {
+    EntryId::parse(text).ok().filter(|_| text.len() <= MAX_ID)
 }
 
 /// Eight decimal digits at once: pairs, then fours, then all, each by one multiplication.

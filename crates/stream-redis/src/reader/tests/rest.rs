@@ -109,3 +109,41 @@ async fn what_is_here_is_handed_out_although_the_next_read_cannot_be_written() {
     assert_eq!(ids(&batch), (1..=20).collect::<Vec<_>>());
     next(&mut reader, &mut batch).await.unwrap_err();
 }
+
+#[tokio::test(start_paused = true)]
+async fn entries_keep_their_fields_and_their_order_however_many_are_taken_apart_at_once() {
+    // One is deleted, one has three elements, the others have up to four fields: whole ones come in runs of every length.
+    let entry = |n: u64, odd: u64| {
+        let id = format!("${}\r\n{n}-0\r\n", format!("{n}-0").len());
+        let fields = (0..n % 5).map(|field| format!("$1\r\n{field}\r\n$3\r\n{n:03}\r\n"));
+        let fields = fields.collect::<Vec<_>>().concat();
+        match n {
+            _ if n == odd => format!("*2\r\n{id}*-1\r\n"),
+            _ if n == odd + 1 => format!("*3\r\n{id}*{}\r\n{fields}:7\r\n", n % 5 * 2),
+            _ => format!("*2\r\n{id}*{}\r\n{fields}", n % 5 * 2),
+        }
+    };
+    let count = 150;
+    for odd in [1, 2, 30, 64, 65, 66, 129, count - 1, count, count + 1] {
+        let entries: String = (1..=count).map(|n| entry(n, odd)).collect();
+        let bytes = format!("*1\r\n*2\r\n$1\r\ns\r\n*{count}\r\n{entries}");
+        for (read, cut) in [(read(), 0), (follow(0), 0), (read(), 1_500), (follow(0), 1_500), (follow(0), 3_000)] {
+            let mut reader = SocketReader::new(Pieces::new(bytes.as_bytes(), &[cut.max(1)], true), MARGIN);
+            reader.submit(&read);
+            let mut batch = ReadBatch::default();
+            while next(&mut reader, &mut batch).await.unwrap() == ReadProgress::Partial {
+                let Some(rest) = reader.rest() else { continue };
+                assert_eq!((rest.last, rest.total), (id(count, 0), count as usize));
+                assert_eq!(rest.entries + batch.entries.len() + batch.deleted.len(), count as usize);
+            }
+            let expected: Vec<u64> = (1..=count).filter(|n| *n != odd).collect();
+            assert_eq!(ids(&batch), expected, "odd {odd}, cut at {cut}");
+            assert_eq!(batch.deleted.len(), usize::from(odd <= count));
+            for entry in &batch.entries {
+                let n = entry.id().ms();
+                let fields = (0..n % 5).map(|field| (field.to_string().into_bytes(), format!("{n:03}").into_bytes()));
+                assert!(entry.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).eq(fields), "{n}");
+            }
+        }
+    }
+}
