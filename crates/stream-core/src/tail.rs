@@ -161,8 +161,9 @@ impl Tail {
 
     /// Compares with what the server says now, `None` when it says that there is no stream. No read may be under way.
     ///
-    /// The first comparison is what later ones are held against, unless the reader has [come back](Self::resumed). A [`TailBreak::Gap`] needs no answer: the next read goes
-    /// on behind it. After a [`TailBreak::Reset`] say where to go on with [`restart`](Self::restart).
+    /// The first comparison is what later ones are held against, unless the reader has [come back](Self::resumed). A
+    /// [`TailBreak::Gap`] needs no answer: the next read goes on behind it. After a [`TailBreak::Reset`] say where to go on
+    /// with [`restart`](Self::restart).
     pub fn compare(&mut self, facts: Option<&StreamFacts>) -> Option<TailBreak> {
         let Some(facts) = facts else {
             if self.cursor == EntryId::ZERO {

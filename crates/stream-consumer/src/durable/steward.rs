@@ -346,8 +346,8 @@ fn room(stream: &Stream) -> usize {
     free.max(config.concurrency.div_ceil(2).saturating_sub(stream.in_line()))
 }
 
-/// Holds an entry that was claimed by a command `sent` then. `None` if it was held all the time: then its lease is as good as new; or if it is one of
-/// those that this process has `finished`.
+/// Holds an entry that was claimed by a command `sent` then. `None` if it was held all the time: then its lease is as good as
+/// new; or if it is one of those that this process has `finished`.
 fn take_up(
     stream: &Stream,
     id: EntryId,

@@ -59,7 +59,8 @@ use worker::Worker;
 /// # What is noticed
 ///
 /// At most once in a BLOCK period, between two reads, `XINFO STREAM` is compared with what was read; also after each
-/// reconnect, and before the first read of a run that [resumes](EphemeralBuilder::resume). A reader that is at its memory bound compares when it goes on.
+/// reconnect, and before the first read of a run that [resumes](EphemeralBuilder::resume). A reader that is at its memory
+/// bound compares when it goes on.
 ///
 /// | What happened | Redis 7.0 and later, Valkey | Redis 6.2 |
 /// |---|---|---|
