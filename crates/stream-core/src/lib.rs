@@ -15,7 +15,7 @@
 //! * [`Finished`]: what this process has finished, for when it is delivered again.
 //! * [`BackoffPolicy`], [`Backoff`]: how long to wait for a server in trouble.
 //! * [`RestartPolicy`], [`Restarts`]: whether what has failed is started anew.
-//! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`GroupMemory`]: for whom that is gone; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
+//! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`VanishedGroups`]: for whom that is gone; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
 //!   [`NamePattern`]: whose names that is meant for.
 //! * [`PrefectKeys`]: the names that Prefect gives its keys.
 
@@ -73,4 +73,4 @@ pub use tail::{StreamFacts, Tail, TailBreak};
 pub use takeover::Takeover;
 pub use trim::{ExcludedGroup, GroupState, Need, Pin, StreamState, TrimPlan, TrimPolicy};
 pub use undelivered::{GroupFacts, Undelivered, UndeliveredGap};
-pub use vanished::GroupMemory;
+pub use vanished::VanishedGroups;

@@ -1,4 +1,4 @@
-//! [`GroupMemory`]: what groups needed that a stream had a moment ago and has no more.
+//! [`VanishedGroups`]: what groups needed that a stream had a moment ago and has no more.
 //!
 //! A group that is gone needs nothing, as far as its server knows. But one that was destroyed by mistake, or that a failover
 //! lost, is made anew by its consumers where it was, as soon as they are back from their pauses, and what was trimmed until
@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_mins(10);
 
 /// Remembers the groups of one stream that trimming protects.
 #[derive(Debug, Clone, Default)]
-pub struct GroupMemory {
+pub struct VanishedGroups {
     known: HashMap<GroupName, Known>,
 }
 
@@ -25,7 +25,7 @@ struct Known {
     missed_since_ms: Option<u64>,
 }
 
-impl GroupMemory {
+impl VanishedGroups {
     /// For how long a group that is gone is still minded.
     pub const GRACE: Duration = GRACE;
 
@@ -100,7 +100,7 @@ mod tests {
     /// The groups that are there in each minute, and the names of those that are missed then.
     #[track_caller]
     fn check(policy: &TrimPolicy, seen: &[(u64, &[GroupState], &[GroupState])]) {
-        let mut memory = GroupMemory::new();
+        let mut memory = VanishedGroups::new();
         for (minute, there, missed) in seen {
             assert_eq!(memory.observe(&stream(*minute, there), policy), *missed, "in minute {minute}");
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn with_the_stream_its_groups_are_forgotten() {
-        let mut memory = GroupMemory::new();
+        let mut memory = VanishedGroups::new();
         memory.observe(&stream(0, &[group("b", 20)]), &TrimPolicy::new());
         memory.forget();
         assert_eq!(memory.observe(&stream(1, &[]), &TrimPolicy::new()), []);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stream_core::{GroupMemory, GroupName, GroupWatch, NameError, StreamKey, TrimPolicy};
+use stream_core::{GroupName, GroupWatch, NameError, StreamKey, TrimPolicy, VanishedGroups};
 use stream_redis::{Client, Error, ErrorKind};
 
 use super::{Readers, Trimmer};
@@ -232,7 +232,7 @@ impl TrimmerBuilder {
             readers: Readers::default(),
             schedule,
             watch: GroupWatch::new(),
-            memory: GroupMemory::new(),
+            vanished: VanishedGroups::new(),
         })
     }
 }

@@ -14,7 +14,7 @@ mod report;
 use std::time::Duration;
 
 use stream_core::{
-    EntryId, GroupMemory, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy,
+    EntryId, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy, VanishedGroups,
 };
 use stream_redis::command::{Precision, Trim, TrimTo, XInfoGroups, XTrim};
 use stream_redis::{Client, Error, ErrorKind};
@@ -33,7 +33,7 @@ const STEP: u64 = 10_000;
 /// Trims one stream, once ([`run`](Self::run)) or for as long as a process lives ([`run_every`](Self::run_every)).
 ///
 /// Keep the trimmer and run it again and again: one that has seen a group protects it for ten minutes after it is gone
-/// ([`GroupMemory`]), since it may have been destroyed by mistake, or lost by a failover, while its consumers paused. Reports
+/// ([`VanishedGroups`]), since it may have been destroyed by mistake, or lost by a failover, while its consumers paused. Reports
 /// name it as what pins the floor, like one that is there.
 ///
 /// ```
@@ -64,7 +64,7 @@ pub struct Trimmer {
     readers: Readers,
     schedule: Schedule,
     watch: GroupWatch,
-    memory: GroupMemory,
+    vanished: VanishedGroups,
 }
 
 impl Trimmer {
@@ -226,7 +226,7 @@ impl Trimmer {
     /// The stream, all that need something of it, and what is known of them from before.
     async fn watch(&mut self) -> Result<Option<Look>, Error> {
         let Some(mut look) = Look::at(&mut self.link).await? else {
-            self.memory.forget();
+            self.vanished.forget();
             return Ok(None);
         };
         let state = &mut look.state;
@@ -234,7 +234,7 @@ impl Trimmer {
         if self.policy.needs_watch() {
             mind_consumers(&mut self.link, &mut state.groups).await?;
         }
-        let gone = self.memory.observe(state, &self.policy);
+        let gone = self.vanished.observe(state, &self.policy);
         let missing = |name: &&GroupName| state.groups.iter().all(|group| group.name != **name);
         let awaited: Vec<_> =
             self.awaited.iter().filter(missing).map(|name| needs_after(name, EntryId::ZERO)).collect();

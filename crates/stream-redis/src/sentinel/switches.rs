@@ -32,11 +32,12 @@ const LARGEST: usize = 64 * 1024;
 /// Host and port of a master, as sentinels announce it.
 type Address = (String, u16);
 
-/// A master, and when it was heard of.
+/// A master, and when a sentinel has told of its own accord that it became that. One that was asked for is no news: whoever asks
+/// later hears no less.
 #[derive(Debug, Clone)]
 struct Heard {
     master: Address,
-    at: Instant,
+    switched: Option<Instant>,
 }
 
 /// Listens as long as it lives and somebody has opened a connection.
@@ -75,10 +76,11 @@ impl Drop for Switches {
 pub(super) struct Followed(watch::Receiver<Option<Heard>>);
 
 impl Followed {
-    /// The master that was heard of last, if that is news.
+    /// The master that was switched to last, if that is news.
     pub(super) fn news(&self) -> Option<Address> {
         let heard = self.0.borrow();
-        heard.as_ref().filter(|heard| heard.at.elapsed() < NEWS).map(|heard| heard.master.clone())
+        let is_new = |heard: &&Heard| heard.switched.is_some_and(|at| at.elapsed() < NEWS);
+        heard.as_ref().filter(is_new).map(|heard| heard.master.clone())
     }
 
     /// Ends when another master than this one is heard of; never, when nobody listens any more.
@@ -148,12 +150,12 @@ async fn listen_to(
                     let limit = sentinel.connect_timeout();
                     let answers = timeout(limit, ask_all(options, Instant::now() + limit)).await.unwrap_or_default();
                     if let Some(master) = answers::candidates(options.master(), answers)?.into_iter().next() {
-                        tell(heard, master);
+                        tell(heard, master, None);
                     }
                 }
                 Said::Switched(master) => {
                     tracing::info!(host = master.0, port = master.1, "the sentinels have another master");
-                    tell(heard, master);
+                    tell(heard, master, Some(Instant::now()));
                 }
                 Said::Other => {}
             }
@@ -167,8 +169,8 @@ async fn listen_to(
     }
 }
 
-fn tell(heard: &watch::Sender<Option<Heard>>, master: Address) {
-    heard.send_replace(Some(Heard { master, at: Instant::now() }));
+fn tell(heard: &watch::Sender<Option<Heard>>, master: Address, switched: Option<Instant>) {
+    heard.send_replace(Some(Heard { master, switched }));
 }
 
 /// What a sentinel says to somebody who listens.
@@ -235,12 +237,12 @@ mod tests {
     fn what_ends_a_connection_is_another_master_that_is_heard_of_after_it_was_begun() {
         let address = |host: &str, port| (host.to_owned(), port);
         let heard = watch::Sender::new(None);
-        tell(&heard, address("old", 1));
+        tell(&heard, address("old", 1), None);
         let mut followed = Box::pin(Followed(heard.subscribe()).until_other_than("new".to_owned(), 1));
         assert!(followed.as_mut().now_or_never().is_none(), "what was said before");
-        tell(&heard, address("new", 1));
+        tell(&heard, address("new", 1), None);
         assert!(followed.as_mut().now_or_never().is_none(), "the same");
-        tell(&heard, address("new", 2));
+        tell(&heard, address("new", 2), None);
         assert!(followed.as_mut().now_or_never().is_some());
         let followed = Followed(heard.subscribe()).until_other_than("new".to_owned(), 2);
         drop(heard);
@@ -248,12 +250,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_master_that_was_heard_of_goes_first_for_a_while() {
-        let heard = watch::Sender::new(None);
+    async fn a_master_that_was_switched_to_goes_first_for_a_while() {
+        let (heard, master) = (watch::Sender::new(None), ("new".to_owned(), 1));
         let followed = Followed(heard.subscribe());
         assert_eq!(followed.news(), None);
-        tell(&heard, ("new".to_owned(), 1));
-        assert_eq!(followed.news(), Some(("new".to_owned(), 1)));
+        tell(&heard, master.clone(), None);
+        assert_eq!(followed.news(), None, "it was asked for, as everybody can");
+        tell(&heard, master.clone(), Some(Instant::now()));
+        assert_eq!(followed.news(), Some(master));
         sleep(NEWS).await;
         assert_eq!(followed.news(), None);
     }

@@ -50,15 +50,19 @@ impl Facts {
         self.losses.iter().any(|loss| loss.from <= at && at <= loss.until + self.lease)
     }
 
-    /// Whether the group was lost between these times, or shortly enough before for the first not to know.
+    /// The losses of the group between these times, or shortly enough before for the first not to know.
+    fn losses_between(&self, from: u64, until: u64) -> impl Iterator<Item = &Loss> {
+        self.losses.iter().filter(move |loss| loss.from <= until && loss.until + self.lease >= from)
+    }
+
+    /// Whether there was one.
     pub(in crate::history) fn lost_group_between(&self, from: u64, until: u64) -> bool {
         self.loss_between(from, until).is_some()
     }
 
     /// Since when it was; the latest one.
     pub(in crate::history) fn loss_between(&self, from: u64, until: u64) -> Option<u64> {
-        let touches = |loss: &&Loss| loss.from <= until && loss.until + self.lease >= from;
-        self.losses.iter().filter(touches).map(|loss| loss.from).max()
+        self.losses_between(from, until).map(|loss| loss.from).max()
     }
 
     /// Whether the group was seen to be done with an entry so long before it was lost, at `lost`, that everybody knew.
@@ -103,25 +107,21 @@ impl Facts {
 
     /// Whether the group was lost more than once between these times: who made it anew may have remembered it from before.
     pub(in crate::history) fn lost_twice_between(&self, from: u64, until: u64) -> bool {
-        self.losses.iter().filter(|loss| loss.from <= until && loss.until + self.lease >= from).count() > 1
+        self.losses_between(from, until).nth(1).is_some()
     }
 
-    /// Whether what a server was told shortly after `at` went with a loss, and the group was lost once more before anybody can have learned
-    /// that: who made it anew went by what had been there.
+    /// Whether what a server was told shortly after `at` went with a loss, and the group was lost once more before anybody
+    /// can have learned that: who made it anew went by what had been there.
     pub(in crate::history) fn was_forgotten_unnoticed(&self, at: u64) -> bool {
-        let with = self.losses.iter().filter(|loss| loss.from <= at + self.settle && at <= loss.until);
-        let mut until = with.map(|loss| loss.until);
-        until.any(|until| self.losses.iter().any(|again| (until + 1..=until + self.stale).contains(&again.from)))
+        let again = |until| self.losses.iter().any(|again| (until + 1..=until + self.stale).contains(&again.from));
+        self.losses.iter().any(|loss| loss.from <= at + self.settle && at <= loss.until && again(loss.until))
     }
 
     /// Whether a process may have counted a start before a loss of the group between these times, and made it only now: the
     /// server has forgotten the count, or counts anew.
     pub(in crate::history) fn held_through_a_loss(&self, process: u32, from: u64, until: u64) -> bool {
         let started = self.processes.get(&process).and_then(|process| process.started);
-        started.is_some_and(|started| {
-            let touches = |loss: &Loss| loss.from <= until && loss.until + self.lease >= from;
-            self.losses.iter().any(|loss| touches(loss) && started <= loss.until)
-        })
+        started.is_some_and(|started| self.losses_between(from, until).any(|loss| started <= loss.until))
     }
 
     /// Whether an entry was trimmed about when the group was lost: who trims looks at the groups and then cuts, and one that is
