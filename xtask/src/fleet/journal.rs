@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use stream_testkit::history::{Event, What};
+use stream_testkit::history::{Ending, Event, What};
 
 use crate::Failure;
 
@@ -47,6 +47,12 @@ impl Journal {
             eprintln!("cannot write the journal: {error}");
             std::process::exit(2);
         }
+    }
+
+    /// Ends the process at once, as a bug would, and writes down when that was: who watches it may be late to see it.
+    pub(crate) fn abort(&self, process: u32) -> ! {
+        self.write(What::ProcessEnded { process, how: Ending::Aborted });
+        std::process::abort()
     }
 
     fn line(&self, at: u64, what: What) -> io::Result<()> {

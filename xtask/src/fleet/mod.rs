@@ -210,9 +210,11 @@ impl Fleet {
     /// # Errors
     /// There is no such process.
     pub(crate) fn stop(&mut self, number: u32) -> Result<(), Failure> {
+        let at = now();
         let worker = self.worker(number)?;
         kill_process(Pid::from_child(&worker.child), Signal::TERM)?;
         worker.stopping = Some(Instant::now());
+        self.history.add(at, What::Stopping { process: number });
         Ok(())
     }
 
@@ -227,12 +229,13 @@ impl Fleet {
         Ok(())
     }
 
-    /// Lets a frozen worker go on, and writes down for how long it was silent.
+    /// Lets a frozen worker go on, and writes down for how long it was silent. One that had just come to its own end when it
+    /// was to be frozen is gone by now.
     ///
     /// # Errors
-    /// There is no such process.
+    /// It cannot be signalled.
     pub(crate) fn thaw(&mut self, number: u32) -> Result<(), Failure> {
-        let worker = self.worker(number)?;
+        let Ok(worker) = self.worker(number) else { return Ok(()) };
         kill_process(Pid::from_child(&worker.child), Signal::CONT)?;
         if let Some(since) = worker.frozen.take() {
             self.history.add(now(), What::Silence { process: Some(number), cause: Cause::Frozen, since });

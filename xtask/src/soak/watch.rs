@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use stream_redis::{Request, Value};
 use stream_testkit::history::{Fate, Reason, What};
@@ -21,6 +21,9 @@ use crate::asked::{Asked, State, entry_of};
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(5);
+const PAGE: usize = 1_000;
+/// Beside the files of what is cured: when the letters were last looked at to their end, in milliseconds since 1970.
+pub(super) const LOOKED: &str = "looked";
 
 /// Looks at the servers, again and again.
 #[derive(Debug)]
@@ -89,10 +92,11 @@ impl Watcher {
 
     /// Cures what is in the letters, so that it is handled when it is sent back.
     async fn letters(&mut self) -> Result<(), Failure> {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         let key = StreamKey::new(LETTERS)?;
         let connection = self.client.connector().connect(&key).await?;
         let from = self.letters.map_or_else(|| "-".to_owned(), |last| format!("({last}"));
-        let page = Request::new("XRANGE").key(&key).arg(from).arg("+").arg("COUNT").arg("1000");
+        let page = Request::new("XRANGE").key(&key).arg(from).arg("+").arg("COUNT").arg(PAGE.to_string());
         let Value::Array(page) = connection.call(&page).await? else { return Ok(()) };
         for value in &page {
             let entry = entry_of(value)?;
@@ -105,6 +109,9 @@ impl Watcher {
                 std::fs::write(self.cured.join(number.to_string()), [])?;
             }
             self.letters = Some(entry.id());
+        }
+        if page.len() < PAGE {
+            std::fs::write(self.cured.join(LOOKED), since_1970.as_millis().to_string())?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
 use stream_redis::{Request, Value};
@@ -17,6 +17,7 @@ use streamkeeper::{
 };
 
 use super::plan::{Act, Message};
+use super::watch::LOOKED;
 use super::{GROUP, LEASE, LETTERS, MAX_ATTEMPTS, STREAM};
 use crate::Failure;
 use crate::fleet::begin_worker;
@@ -26,7 +27,7 @@ use crate::fleet::journal::{Journal, micros, now};
 const RETRY: Duration = Duration::from_millis(500);
 /// A process that did not get to run for so long was silent.
 const STALL: Duration = Duration::from_millis(700);
-/// Letters go back when they are so old: until then they are cured.
+/// Letters go back when they were so old as the watcher last looked at them: it has cured what is in them.
 const OLD_ENOUGH: Duration = Duration::from_secs(8);
 
 /// Consumes until it is told to stop. Started by `cargo xtask soak`.
@@ -86,7 +87,7 @@ impl SoakWorker {
                 std::future::ready(())
             });
         }
-        let redrive = self.redrive.then(|| tokio::spawn(send_back(client.clone())));
+        let redrive = self.redrive.then(|| tokio::spawn(send_back(client.clone(), self.cured.clone())));
         let report = host.build()?.run_with(&shutdown).await;
         if let Some(task) = redrive {
             task.abort();
@@ -162,11 +163,14 @@ async fn ask_last_published(client: &Client) -> Option<EntryId> {
 }
 
 /// Sends exhausted letters back, again and again. A failure is one that the next round mends.
-async fn send_back(client: Client) {
+async fn send_back(client: Client, cured: PathBuf) {
     loop {
         tokio::time::sleep(Duration::from_secs(4)).await;
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let filter = LetterFilter::all().reason("exhausted").until(since_1970.saturating_sub(OLD_ENOUGH));
+        let Some(looked) = std::fs::read_to_string(cured.join(LOOKED)).ok().and_then(|ms| ms.parse().ok()) else {
+            continue;
+        };
+        let seen = Duration::from_millis(looked).saturating_sub(OLD_ENOUGH);
+        let filter = LetterFilter::all().reason("exhausted").until(seen);
         let Ok(mut letters) = DeadLetters::new(&client, LETTERS) else { return };
         if let Err(error) = letters.redrive(&Redrive::new().filter(filter).batch(20)).await {
             eprintln!("the re-drive was cut short: {error}");
@@ -226,7 +230,7 @@ impl Desk {
             Act::Abort | Act::Fail if self.cured.join(message.number.to_string()).exists() => {
                 (Returned::Done, Outcome::Done)
             }
-            Act::Abort if !self.veteran => std::process::abort(),
+            Act::Abort if !self.veteran => self.journal.abort(process),
             Act::Abort | Act::Fail => (Returned::Failed, Outcome::failed("it does not work")),
             Act::Reject => (Returned::Rejected, Outcome::reject("not for us")),
             _ => (Returned::Done, Outcome::Done),

@@ -205,6 +205,45 @@ async fn letters_do_not_go_back_to_where_letters_are_kept() {
     assert!(dead.list(&LetterFilter::all(), None, 1).await.unwrap().letters[0].content.is_ok());
 }
 
+/// Makes the second and later ones of the commands that add entries fail: the first ones are the entry that goes back, and
+/// what follows is the trail.
+fn fail_the_trail(server: &MemoryServer, times: usize, fault: Fault) {
+    let mut adds = 0;
+    server.choose_faults(move |command| {
+        adds += usize::from(command == "XADD");
+        (command == "XADD" && (2..2 + times).contains(&adds)).then(|| fault.clone())
+    });
+}
+
+/// Nobody could tell where the entry comes from, whose letter is gone.
+#[tokio::test(start_paused = true)]
+async fn the_trail_is_written_before_the_letter_is_gone_although_the_connection_breaks() {
+    for (times, fault) in [(1, Fault::CutBefore), (2, Fault::CutBefore), (2, Fault::error("LOADING not yet"))] {
+        let server = MemoryServer::new();
+        server.add("s", [("n", "before")]);
+        server.add("dead", exhausted(1).to_fields());
+        fail_the_trail(&server, times, fault);
+        let mut dead = DeadLetters::new(&server.client(), "dead").unwrap();
+        assert_eq!(dead.redrive(&Redrive::new()).await.unwrap().redriven, 1);
+        assert_eq!((server.len("s"), server.len("dead")), (2, 0));
+        let trail = dead.trail(None, 10).await.unwrap();
+        assert_eq!(trail.iter().map(|line| line.id).collect::<Vec<_>>(), [server.entries("s")[1].id()]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_stays_while_its_trail_cannot_be_written_and_goes_where_none_is_allowed() {
+    for (fault, goes) in [(Fault::CutBefore, false), (Fault::error("NOPERM no"), true)] {
+        let server = MemoryServer::new();
+        server.add("s", [("n", "before")]);
+        server.add("dead", exhausted(1).to_fields());
+        fail_the_trail(&server, usize::MAX - 2, fault);
+        let mut dead = DeadLetters::new(&server.client(), "dead").unwrap();
+        assert_eq!(dead.redrive(&Redrive::new()).await.is_ok(), goes);
+        assert_eq!((server.len("s"), server.len("dead")), (2, usize::from(!goes)));
+    }
+}
+
 #[tokio::test]
 async fn a_stream_of_letters_that_does_not_exist_is_empty() {
     on_each_layout(async |server, layout| {

@@ -10,9 +10,9 @@ mod report;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use stream_core::{LetterContent, LetterError, StreamKey};
+use stream_core::{EntryId, LetterContent, LetterError, StreamKey};
 use stream_redis::command::XAdd;
-use stream_redis::{Error, ErrorKind};
+use stream_redis::{Error, ErrorKind, Recovery};
 
 use super::store::{LetterId, Span, Walk};
 use super::trail::trail_key;
@@ -20,6 +20,9 @@ use super::{DeadLetters, meant};
 
 pub use builder::Redrive;
 pub use report::{RedrivePlan, RedriveReport};
+
+/// Before the trail is tried again: soon, since a broken connection is what it mostly is, and once more.
+const TRAIL_PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// A letter that goes back.
 struct Chosen {
@@ -68,7 +71,7 @@ impl DeadLetters {
 
     /// Sends letters back, on a stream oldest first: each becomes a new entry of its stream with exactly the fields of the original, and
     /// attempts start anew. All groups of that stream get it, not only the one that gave it up. Where it came from is kept
-    /// on the [`trail`](Self::trail).
+    /// on the [`trail`](Self::trail), unless the server refuses to write that.
     ///
     /// Can be stopped at any time, also by dropping the future, and started again: whoever was stopped in the middle of a
     /// batch leaves up to a batch of entries that are sent again. On a stream, letters that arrive meanwhile are left alone.
@@ -214,10 +217,7 @@ impl DeadLetters {
             if let Some(error) = refused {
                 tracing::warn!(to = %target, %error, "dead letters were not taken back and stay");
             }
-            // A trail that cannot be written, for example by an old permission, must not make letters go back twice.
-            if let Err(error) = self.remember(&sent).await {
-                tracing::warn!(%error, "where dead letters went could not be written down");
-            }
+            self.leave_trail(&sent).await?;
             let count = ids.len() as u64;
             let deleted = if ids.is_empty() { 0 } else { self.store.delete(&mut self.link, ids).await? };
             report.redriven += count;
@@ -227,5 +227,20 @@ impl DeadLetters {
             }
         }
         Ok(())
+    }
+
+    /// Writes down what was sent back, before its letter is gone. A server that does not answer for now is asked again; one
+    /// that takes no trail, for example by an old permission, must not make letters go back twice.
+    async fn leave_trail(&mut self, sent: &[(&LetterContent, &StreamKey, EntryId)]) -> Result<(), Error> {
+        let mut pauses = TRAIL_PAUSES.into_iter();
+        loop {
+            let Err(error) = self.remember(sent).await else { return Ok(()) };
+            if !matches!(error.recovery(), Recovery::Retry | Recovery::Reconnect) {
+                tracing::warn!(%error, "where dead letters went could not be written down");
+                return Ok(());
+            }
+            let Some(pause) = pauses.next() else { return Err(error) };
+            tokio::time::sleep(pause).await;
+        }
     }
 }
