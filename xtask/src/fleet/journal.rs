@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stream_testkit::history::{Ending, Event, What};
@@ -27,7 +28,7 @@ pub(crate) fn micros(time: Duration) -> u64 {
 /// Writes a journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: File,
+    file: Mutex<File>,
 }
 
 impl Journal {
@@ -36,28 +37,35 @@ impl Journal {
     /// # Errors
     /// The file cannot be written, or is there already.
     pub(crate) fn create(path: &Path, process: u32, consumer: &str) -> io::Result<Self> {
-        let this = Self { file: OpenOptions::new().create_new(true).append(true).open(path)? };
-        this.line(now(), What::ProcessStarted { process, consumer: consumer.to_owned() })?;
-        Ok(this)
+        let file = OpenOptions::new().create_new(true).append(true).open(path)?;
+        line(&file, What::ProcessStarted { process, consumer: consumer.to_owned() })?;
+        Ok(Self { file: Mutex::new(file) })
     }
 
     /// Writes down what happens now. Without a journal nothing can be proven, so a process that cannot write it ends.
     pub(crate) fn write(&self, what: What) {
-        if let Err(error) = self.line(now(), what) {
-            eprintln!("cannot write the journal: {error}");
-            std::process::exit(2);
-        }
+        drop(self.last(what));
     }
 
     /// Ends the process at once, as a bug would, and writes down when that was: who watches it may be late to see it.
     pub(crate) fn abort(&self, process: u32) -> ! {
-        self.write(What::ProcessEnded { process, how: Ending::Aborted });
+        let _nobody_writes_more = self.last(What::ProcessEnded { process, how: Ending::Aborted });
         std::process::abort()
     }
 
-    fn line(&self, at: u64, what: What) -> io::Result<()> {
-        (&self.file).write_all(format!("{}\n", Event { at, what }).as_bytes())
+    /// Writes down what happens now, and nothing else until the file is dropped.
+    fn last(&self, what: What) -> MutexGuard<'_, File> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = line(&file, what) {
+            eprintln!("cannot write the journal: {error}");
+            std::process::exit(2);
+        }
+        file
     }
+}
+
+fn line(mut file: &File, what: What) -> io::Result<()> {
+    file.write_all(format!("{}\n", Event { at: now(), what }).as_bytes())
 }
 
 /// Reads a journal while it is written.
@@ -114,9 +122,9 @@ mod tests {
         assert_eq!(events[1].what, What::LeaseLost { process: 3, entry });
         assert!(events[1].at >= events[0].at);
 
-        (&journal.file).write_all(b"9 lease-lo").unwrap();
+        journal.file.lock().unwrap().write_all(b"9 lease-lo").unwrap();
         assert_eq!(tail.read(&path).unwrap(), []);
-        (&journal.file).write_all(b"st 3 7-1\n9 nonsense\n").unwrap();
+        journal.file.lock().unwrap().write_all(b"st 3 7-1\n9 nonsense\n").unwrap();
         let error = tail.read(&path).unwrap_err().to_string();
         assert!(error.ends_with("journal: not an event of a history: 9 nonsense"), "{error}");
         assert!(Journal::create(&path, 3, "host").is_err(), "each process has a journal of its own");

@@ -27,6 +27,7 @@ use crate::job::{Ended, Jobs, Members};
 use crate::observe::{Event, count};
 use crate::pace::now;
 use crate::shutdown::Shutdown;
+use crate::spare;
 use crate::work::{Outcomes, Work, too_few};
 
 mod start;
@@ -196,7 +197,10 @@ impl<W: Work> Worker<W> {
         {
             return Poll::Ready(Happened::Permit(permit));
         }
-        match self.reading.poll(cx, &mut self.batch, (self.held, self.held_bytes)) {
+        spare::borrow(&mut self.batch);
+        let read = self.reading.poll(cx, &mut self.batch, (self.held, self.held_bytes));
+        spare::give_back(&mut self.batch);
+        match read {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
             Poll::Pending if self.again => Poll::Ready(Happened::Timer),
             Poll::Pending => Poll::Pending,
@@ -236,6 +240,7 @@ impl<W: Work> Worker<W> {
             let delivery = Delivery::new(entry, 1, Arc::clone(&self.stream.source));
             self.enqueue(Held { number, delivery });
         }
+        spare::give_back(&mut batch);
         self.batch = batch;
         self.held += received;
         self.held_bytes += bytes;
