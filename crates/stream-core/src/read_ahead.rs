@@ -121,6 +121,11 @@ impl ReadAhead {
         entries.saturating_mul(self.entry_size())
     }
 
+    /// How many entries `bytes` are about, where each takes so many `more` than its body; `None` before one was seen.
+    pub fn entries_in(&self, bytes: usize, more: usize) -> Option<usize> {
+        self.size.map(|size| bytes / (size as usize).saturating_add(more).max(1))
+    }
+
     /// How many entries more the bytes allow to be held beside `held_bytes`.
     pub fn fit(&self, held_bytes: usize) -> usize {
         self.limits.prefetch_bytes.saturating_sub(held_bytes) / self.entry_size()

@@ -120,7 +120,7 @@ impl EphemeralBuilder {
             start: Start::From(StartFrom::End),
             resume: Vec::new(),
             concurrency: 1,
-            prefetch: 1_000,
+            prefetch: 2_000,
             prefetch_bytes: 8 << 20,
             block: Duration::from_secs(5),
             retry: RetryPolicy::immediate().max_attempts(1),
@@ -187,9 +187,10 @@ impl EphemeralBuilder {
         self
     }
 
-    /// How many entries of each stream may be held in memory beyond those that run. Default 1,000. One read brings half of
-    /// them at most, so that the next is under way while its entries are handled. When so many are held, reading pauses; a
-    /// stream that is trimmed meanwhile may lose entries that were not read, which is told.
+    /// How many entries of each stream may be held in memory beyond those that run. Default 2,000. One read brings half of
+    /// them at most, so that the next is under way while its entries are handled; more than 500 only as far as they come in
+    /// one piece, about 224 KiB. When so many are held, reading pauses; a stream that is trimmed meanwhile may lose entries
+    /// that were not read, which is told.
     pub fn prefetch(mut self, entries: usize) -> Self {
         self.prefetch = entries;
         self

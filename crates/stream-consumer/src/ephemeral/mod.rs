@@ -8,6 +8,7 @@
 
 mod config;
 mod entries;
+mod opening;
 mod reading;
 mod stream;
 mod worker;

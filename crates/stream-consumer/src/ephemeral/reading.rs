@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits, StartFrom, StreamFacts, Tail, TailBreak};
-use stream_redis::command::{Time, XInfoStream, XLastEntry};
+use stream_core::{Backoff, EntryId, ReadAhead, ReadLimits, Tail, TailBreak};
 use stream_redis::{Error, ErrorKind, NodeDoubt, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Recovery};
 use tokio::time::Sleep;
 
-use super::config::{OnGap, Start};
+use super::config::OnGap;
+use super::opening::{Answer, Prepared, facts, prepare};
 use super::stream::Stream;
 use crate::observe::{Event, count};
 use crate::pace::{now, pause_after_empty};
@@ -25,6 +25,12 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// So often the server may refuse the credentials that it had taken before: they may be about to be rotated.
 const REFUSALS: u32 = 3;
+/// A read asks for what a reply of about so many bytes holds, since a longer one does not come in one piece.
+const REPLY: usize = 224 << 10;
+/// So many entries are worth a reply in pieces: fewer cost more for their round trip.
+const WORTH_PIECES: usize = 500;
+/// What an entry takes in a reply beside its body.
+const FRAMING: usize = 40;
 /// So long reading waits for a comparison; then it goes on without.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -40,21 +46,6 @@ pub(crate) enum Progress {
     Failed(Error),
     /// Entries are missing, and that is to be the end.
     Missing,
-}
-
-/// What the server said when it was asked for the facts.
-enum Answer {
-    Facts(Option<StreamFacts>),
-    /// It may not be asked; for a start at the end, the id of the last entry.
-    Denied(Error, Option<EntryId>),
-}
-
-struct Prepared {
-    reader: Box<dyn Reader>,
-    /// What the server says of the stream.
-    answer: Answer,
-    /// Where to begin; `None` at the end, or when it has begun already.
-    start: Option<EntryId>,
 }
 
 enum State {
@@ -148,6 +139,7 @@ impl Reading {
         if self.asked.is_some() || !matches!(self.state, State::Open(_)) {
             return;
         }
+        let most = self.most();
         let Some(tail) = &mut self.tail else { return };
         let limit = self.ahead.limits().concurrency;
         let want = self.ahead.want(held, held_bytes);
@@ -158,8 +150,7 @@ impl Reading {
             }
             return;
         }
-        // Half the room at most, so that the next read can be under way while this one's entries are handled.
-        let want = want.min(limit.div_ceil(2));
+        let want = want.min(most);
         let known = tail.is_known();
         let after = tail.cursor();
         let due = self.is_due(known);
@@ -173,6 +164,13 @@ impl Reading {
         self.compare_now = false;
         self.asked = Some(ask(&self.stream, &mut *reader, after, want));
         self.state = State::Open(reader);
+    }
+
+    /// The most that one read asks for: half the room, so that the next read can be under way while this one's entries are
+    /// handled, and what comes in one piece.
+    fn most(&self) -> usize {
+        let half = self.ahead.limits().concurrency.div_ceil(2);
+        self.ahead.entries_in(REPLY, FRAMING).map_or(half, |piece| half.min(piece.max(WORTH_PIECES)))
     }
 
     /// Whether it is time to compare.
@@ -192,11 +190,12 @@ impl Reading {
         let handed_out: usize = batch.entries.iter().map(stream_core::Entry::size).sum();
         let held = (held.0 + batch.entries.len() + rest.entries, held.1 + handed_out + rest.bytes);
         let limit = self.ahead.limits().concurrency;
-        let want = self.ahead.want(held.0, held.1).min(limit.div_ceil(2));
+        let want = self.ahead.want(held.0, held.1);
+        let most = self.most();
         if want >= limit.div_ceil(4)
             && let State::Open(reader) = &mut self.state
         {
-            self.asked_next = Some(ask(&self.stream, &mut **reader, rest.last, want));
+            self.asked_next = Some(ask(&self.stream, &mut **reader, rest.last, want.min(most)));
             // Or handlers would run before it is written.
             self.drained = false;
         }
@@ -455,39 +454,4 @@ fn ask(stream: &Stream, reader: &mut dyn Reader, after: EntryId, want: usize) ->
     let (key, from, block) = (stream.source.stream.clone(), ReadFrom::After(after), Some(stream.config.block));
     reader.submit(&ReadRequest { key, from, count: want, block });
     (want, now())
-}
-
-/// Opens the reading socket, then asks for the facts: the start, or what became of the stream meanwhile.
-async fn prepare(stream: Arc<Stream>, first: bool, ask: bool) -> Result<Prepared, Error> {
-    let name = format!("streamkeeper:{}", stream.source.consumer);
-    let reader = stream.config.client.connector().open_reader(&stream.source.stream, &name).await?;
-    let start = match (first, stream.resume, stream.config.start) {
-        (false, ..) => None,
-        (true, Some(id), _) => Some(id),
-        (true, None, Start::From(from)) => from.after(),
-        (true, None, Start::Ago(ago)) => {
-            let since = stream.link.run(&Time).await?.saturating_sub(ago);
-            StartFrom::Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).after()
-        }
-    };
-    let answer = if first || ask {
-        facts(&stream, first && start.is_none()).await?
-    } else {
-        Answer::Denied(Error::new(ErrorKind::NoPermission, "the stream may not be asked about"), None)
-    };
-    Ok(Prepared { reader, answer, start })
-}
-
-/// What the server says of the stream; where it may not be asked, the id of the last entry if `end` is wanted.
-async fn facts(stream: &Stream, end: bool) -> Result<Answer, Error> {
-    let key = &stream.source.stream;
-    match stream.link.run(&XInfoStream { key: key.clone() }).await {
-        Ok(info) => Ok(Answer::Facts(Some(info.facts()))),
-        Err(error) if error.kind() == ErrorKind::Missing => Ok(Answer::Facts(None)),
-        Err(error) if matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported) => {
-            let last = if end { stream.link.run(&XLastEntry { key: key.clone() }).await? } else { None };
-            Ok(Answer::Denied(error, last))
-        }
-        Err(error) => Err(error),
-    }
 }
