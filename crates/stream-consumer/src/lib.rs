@@ -28,7 +28,6 @@ mod shutdown;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
-mod spare;
 mod tasks;
 mod work;
 

@@ -7,10 +7,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stream_testkit::history::{Ending, Event, What};
+use stream_testkit::history::{Event, What};
 
 use crate::Failure;
 
@@ -28,7 +27,7 @@ pub(crate) fn micros(time: Duration) -> u64 {
 /// Writes a journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: Mutex<File>,
+    file: File,
 }
 
 impl Journal {
@@ -37,35 +36,22 @@ impl Journal {
     /// # Errors
     /// The file cannot be written, or is there already.
     pub(crate) fn create(path: &Path, process: u32, consumer: &str) -> io::Result<Self> {
-        let file = OpenOptions::new().create_new(true).append(true).open(path)?;
-        line(&file, What::ProcessStarted { process, consumer: consumer.to_owned() })?;
-        Ok(Self { file: Mutex::new(file) })
+        let this = Self { file: OpenOptions::new().create_new(true).append(true).open(path)? };
+        this.line(now(), What::ProcessStarted { process, consumer: consumer.to_owned() })?;
+        Ok(this)
     }
 
     /// Writes down what happens now. Without a journal nothing can be proven, so a process that cannot write it ends.
     pub(crate) fn write(&self, what: What) {
-        drop(self.last(what));
-    }
-
-    /// Ends the process at once, as a bug would, and writes down when that was: who watches it may be late to see it.
-    pub(crate) fn abort(&self, process: u32) -> ! {
-        let _nobody_writes_more = self.last(What::ProcessEnded { process, how: Ending::Aborted });
-        std::process::abort()
-    }
-
-    /// Writes down what happens now, and nothing else until the file is dropped.
-    fn last(&self, what: What) -> MutexGuard<'_, File> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = line(&file, what) {
+        if let Err(error) = self.line(now(), what) {
             eprintln!("cannot write the journal: {error}");
             std::process::exit(2);
         }
-        file
     }
-}
 
-fn line(mut file: &File, what: What) -> io::Result<()> {
-    file.write_all(format!("{}\n", Event { at: now(), what }).as_bytes())
+    fn line(&self, at: u64, what: What) -> io::Result<()> {
+        (&self.file).write_all(format!("{}\n", Event { at, what }).as_bytes())
+    }
 }
 
 /// Reads a journal while it is written.
@@ -122,9 +108,9 @@ mod tests {
         assert_eq!(events[1].what, What::LeaseLost { process: 3, entry });
         assert!(events[1].at >= events[0].at);
 
-        journal.file.lock().unwrap().write_all(b"9 lease-lo").unwrap();
+        (&journal.file).write_all(b"9 lease-lo").unwrap();
         assert_eq!(tail.read(&path).unwrap(), []);
-        journal.file.lock().unwrap().write_all(b"st 3 7-1\n9 nonsense\n").unwrap();
+        (&journal.file).write_all(b"st 3 7-1\n9 nonsense\n").unwrap();
         let error = tail.read(&path).unwrap_err().to_string();
         assert!(error.ends_with("journal: not an event of a history: 9 nonsense"), "{error}");
         assert!(Journal::create(&path, 3, "host").is_err(), "each process has a journal of its own");

@@ -5,7 +5,6 @@
 //! group there.
 
 mod afterwards;
-mod arriving;
 mod config;
 mod first;
 mod flight;

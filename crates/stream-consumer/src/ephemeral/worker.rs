@@ -27,7 +27,6 @@ use crate::job::{Ended, Jobs, Members};
 use crate::observe::{Event, count};
 use crate::pace::now;
 use crate::shutdown::Shutdown;
-use crate::spare;
 use crate::work::{Outcomes, Work, too_few};
 
 mod start;
@@ -197,10 +196,7 @@ impl<W: Work> Worker<W> {
         {
             return Poll::Ready(Happened::Permit(permit));
         }
-        spare::borrow(&mut self.batch);
-        let read = self.reading.poll(cx, &mut self.batch, (self.held, self.held_bytes));
-        spare::give_back(&mut self.batch);
-        match read {
+        match self.reading.poll(cx, &mut self.batch, (self.held, self.held_bytes)) {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
             Poll::Pending if self.again => Poll::Ready(Happened::Timer),
             Poll::Pending => Poll::Pending,
@@ -240,7 +236,6 @@ impl<W: Work> Worker<W> {
             let delivery = Delivery::new(entry, 1, Arc::clone(&self.stream.source));
             self.enqueue(Held { number, delivery });
         }
-        spare::give_back(&mut batch);
         self.batch = batch;
         self.held += received;
         self.held_bytes += bytes;

@@ -206,10 +206,7 @@ impl Facts {
                 (known.consumer, known.started) = (Some(consumer.clone()), Some(at));
             }
             What::Stopping { process } => self.processes.entry(process).or_default().stopping = Some(at),
-            // One that ends itself says so first; whoever watches it may see it only later.
-            What::ProcessEnded { process, how } => {
-                self.processes.entry(process).or_default().ended.get_or_insert((at, how));
-            }
+            What::ProcessEnded { process, how } => self.processes.entry(process).or_default().ended = Some((at, how)),
             What::Started { process, entry, number, attempt } => {
                 let known = self.entry(entry);
                 let before = known.runs.iter().rfind(|run| run.process == process);
