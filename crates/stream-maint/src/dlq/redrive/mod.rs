@@ -230,7 +230,7 @@ impl DeadLetters {
     }
 
     /// Writes down what was sent back, before its letter is gone. A server that does not answer for now is asked again; one
-    /// that takes no trail, for example by an old permission, must not make letters go back twice.
+    /// that takes no trail, for example by an old permission or with a full memory, must not make letters go back twice.
     async fn leave_trail(&mut self, sent: &[(&LetterContent, &StreamKey, EntryId)]) -> Result<(), Error> {
         let mut pauses = TRAIL_PAUSES.into_iter();
         loop {
@@ -239,8 +239,14 @@ impl DeadLetters {
                 tracing::warn!(%error, "where dead letters went could not be written down");
                 return Ok(());
             }
-            let Some(pause) = pauses.next() else { return Err(error) };
-            tokio::time::sleep(pause).await;
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None if error.recovery() == Recovery::Reconnect => return Err(error),
+                None => {
+                    tracing::warn!(%error, "where dead letters went could not be written down");
+                    return Ok(());
+                }
+            }
         }
     }
 }
