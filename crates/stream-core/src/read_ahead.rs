@@ -16,6 +16,13 @@ const MOST_PER_READ: usize = 2_000;
 /// What an entry is taken to be before one was seen, in bytes.
 const FIRST_SIZE: usize = 64 * 1024;
 
+/// A reply of about so many bytes is read in one piece.
+const ONE_PIECE: usize = 224 * 1024;
+/// What an entry takes in a reply beside its body.
+const FRAMING: usize = 40;
+/// So many entries are worth a reply in pieces: fewer cost more for their round trip.
+const WORTH_PIECES: usize = 500;
+
 /// What a consumer may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
@@ -105,9 +112,13 @@ impl ReadAhead {
         entries.saturating_mul(self.entry_size())
     }
 
-    /// How many entries `bytes` are about, where each takes so many `more` than its body; `None` before one was seen.
-    pub fn entries_in(&self, bytes: usize, more: usize) -> Option<usize> {
-        self.size.map(|size| bytes / (size as usize).saturating_add(more).max(1))
+    /// The most that one read asks for where the next goes on after its last entry and can only be sent then: half of what may
+    /// be held, so that the next is under way while its entries are handled; and what comes in one piece, since the last entry
+    /// of a longer reply is known late, but 500 in any case, for which a round trip is worth it.
+    pub fn most_in_turn(&self) -> usize {
+        let may_be_held = self.limits.concurrency.saturating_add(self.limits.prefetch);
+        let in_one_piece = ONE_PIECE / self.entry_size().saturating_add(FRAMING);
+        may_be_held.div_ceil(2).min(in_one_piece.max(WORTH_PIECES))
     }
 
     /// How many entries more the bytes allow to be held beside `held_bytes`.
@@ -224,6 +235,21 @@ mod tests {
         ahead.finished(1, now);
         ahead.finished(100_000, now + Duration::from_millis(1));
         assert_eq!([0, 9, 10, 75, 76, 99, 100].map(|held| ahead.want(held, 0)), [100, 91, 90, 25, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_read_that_the_next_one_waits_for_comes_in_one_piece() {
+        let most = |limit: usize, size: Option<usize>| {
+            let mut ahead = ahead(limit, 0);
+            if let Some(size) = size {
+                ahead.received(1, size);
+            }
+            ahead.most_in_turn()
+        };
+        assert_eq!(most(2_001, Some(216)), 896, "224 KiB of 256 bytes each");
+        assert_eq!(most(2_001, Some(20)), 1_001, "half of what may be held");
+        assert_eq!([Some(1_100), Some(100_000), None].map(|size| most(2_001, size)), [500; 3], "worth more pieces");
+        assert_eq!([most(1, Some(216)), most(11, None)], [1, 6]);
     }
 
     #[test]

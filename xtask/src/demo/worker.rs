@@ -82,9 +82,10 @@ impl DemoWorker {
             .block(Duration::from_secs(1))
             .grace(Duration::from_secs(10))
             .build()?;
+        // Before the journal: who has begun that listens.
+        let shutdown = Shutdown::on_signals()?;
         let journal = Journal::create(&self.journal, self.number, &consumer.name().to_string())
             .map_err(|error| format!("cannot write the journal {}: {error}", self.journal.display()))?;
-        let shutdown = Shutdown::on_signals()?;
         let desk = Arc::new(Desk { journal, process: self.number });
         let report = if self.any_json {
             let handler =

@@ -63,6 +63,11 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
+    /// Whether there was a file at the last [`read`](Self::read).
+    pub(crate) fn has_begun(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// The events of the whole lines that were added since the last call; none while there is no file.
     ///
     /// # Errors
@@ -99,11 +104,13 @@ mod tests {
         let path = folder.path().join("journal");
         let mut tail = Tail::default();
         assert_eq!(tail.read(&path).unwrap(), []);
+        assert!(!tail.has_begun());
 
         let entry = EntryId::new(7, 1);
         let journal = Journal::create(&path, 3, "host-1-ab").unwrap();
         journal.write(What::LeaseLost { process: 3, entry });
         let events = tail.read(&path).unwrap();
+        assert!(tail.has_begun());
         assert_eq!(events[0].what, What::ProcessStarted { process: 3, consumer: "host-1-ab".to_owned() });
         assert_eq!(events[1].what, What::LeaseLost { process: 3, entry });
         assert!(events[1].at >= events[0].at);

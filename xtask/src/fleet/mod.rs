@@ -20,6 +20,7 @@ use crate::Failure;
 /// How long a worker may take to stop: its grace period and its last commands.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const SIGABRT: i32 = 6;
+const SIGTERM: i32 = 15;
 /// How much of a log is shown where something went wrong.
 const LAST_WORDS: u64 = 4_000;
 
@@ -175,7 +176,7 @@ impl Fleet {
             };
             let how = if status.signal() == Some(SIGABRT) {
                 Ending::Aborted
-            } else if status.success() && worker.stopping.is_some() {
+            } else if worker.stopping.is_some() && (status.success() || is_unheard(&status, &worker.tail)) {
                 Ending::Stopped
             } else {
                 return Err(unexpected(worker, status));
@@ -272,6 +273,11 @@ pub(crate) fn begin_worker() {
         eprintln!("the process that started this one is gone");
         std::process::exit(3);
     });
+}
+
+/// Whether the signal to stop came before the process could listen to it, and so before it had begun anything.
+fn is_unheard(status: &ExitStatus, tail: &Tail) -> bool {
+    status.signal() == Some(SIGTERM) && !tail.has_begun()
 }
 
 fn unexpected(worker: &Worker, status: ExitStatus) -> Failure {

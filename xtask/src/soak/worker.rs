@@ -62,11 +62,12 @@ impl SoakWorker {
 
     async fn serve(self) -> Result<(), Failure> {
         let client = Client::open(&self.url)?;
+        // Before the journal: who has begun that listens.
+        let shutdown = Shutdown::on_signals()?;
         let name = format!("worker-{}", self.number);
         let journal = Journal::create(&self.journal, self.number, &name)
             .map_err(|error| format!("cannot write the journal {}: {error}", self.journal.display()))?;
         let desk = Arc::new(Desk { journal, process: self.number, cured: self.cured.clone(), veteran: self.veteran });
-        let shutdown = Shutdown::on_signals()?;
         watch_over(Arc::clone(&desk));
         let work = Arc::clone(&desk);
         let handler =

@@ -25,12 +25,6 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// So often the server may refuse the credentials that it had taken before: they may be about to be rotated.
 const REFUSALS: u32 = 3;
-/// A read asks for what a reply of about so many bytes holds, since a longer one does not come in one piece.
-const REPLY: usize = 224 << 10;
-/// So many entries are worth a reply in pieces: fewer cost more for their round trip.
-const WORTH_PIECES: usize = 500;
-/// What an entry takes in a reply beside its body.
-const FRAMING: usize = 40;
 /// So long reading waits for a comparison; then it goes on without.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -139,7 +133,6 @@ impl Reading {
         if self.asked.is_some() || !matches!(self.state, State::Open(_)) {
             return;
         }
-        let most = self.most();
         let Some(tail) = &mut self.tail else { return };
         let limit = self.ahead.limits().concurrency;
         let want = self.ahead.want(held, held_bytes);
@@ -150,7 +143,7 @@ impl Reading {
             }
             return;
         }
-        let want = want.min(most);
+        let want = want.min(self.ahead.most_in_turn());
         let known = tail.is_known();
         let after = tail.cursor();
         let due = self.is_due(known);
@@ -164,13 +157,6 @@ impl Reading {
         self.compare_now = false;
         self.asked = Some(ask(&self.stream, &mut *reader, after, want));
         self.state = State::Open(reader);
-    }
-
-    /// The most that one read asks for: half the room, so that the next read can be under way while this one's entries are
-    /// handled, and what comes in one piece.
-    fn most(&self) -> usize {
-        let half = self.ahead.limits().concurrency.div_ceil(2);
-        self.ahead.entries_in(REPLY, FRAMING).map_or(half, |piece| half.min(piece.max(WORTH_PIECES)))
     }
 
     /// Whether it is time to compare.
@@ -191,7 +177,7 @@ impl Reading {
         let held = (held.0 + batch.entries.len() + rest.entries, held.1 + handed_out + rest.bytes);
         let limit = self.ahead.limits().concurrency;
         let want = self.ahead.want(held.0, held.1);
-        let most = self.most();
+        let most = self.ahead.most_in_turn();
         if want >= limit.div_ceil(4)
             && let State::Open(reader) = &mut self.state
         {

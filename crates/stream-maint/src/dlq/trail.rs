@@ -52,8 +52,8 @@ pub struct Redriven {
 
 impl DeadLetters {
     /// Up to `count` lines of the trail after the line `after`, oldest first: what was sent back, and as what. Remembers
-    /// about the last 10,000. A line may be there twice, when its answer was lost; it is missing for an entry whose re-drive
-    /// died, or lost the server, between the entry and the line, and whose letter is sent back again.
+    /// about the last 10,000. A line may be there twice, when its answer was lost. It is missing where the server did not take it
+    /// within three tries, and for an entry whose re-drive died before, whose letter is sent back again.
     ///
     /// This is how the entry that a letter holds is followed back: when it dies again, the new letter names the id that it
     /// was sent back as, and the line with that [`id`](Redriven::id) tells what it was before.

@@ -72,7 +72,6 @@ async fn survives(server: &RealServer, layout: &str) {
         assert_eq!(process.try_wait().unwrap(), None, "{name}: it is there to be killed");
         process.kill().unwrap();
         process.wait().unwrap();
-        assert!(server.len("s").await < LETTERS as i64, "{name}: it was killed on the way");
     }
     assert!(start(None).wait().unwrap().success(), "{name}");
     let mut back = BTreeMap::<String, usize>::new();

@@ -71,7 +71,7 @@ impl DeadLetters {
 
     /// Sends letters back, on a stream oldest first: each becomes a new entry of its stream with exactly the fields of the original, and
     /// attempts start anew. All groups of that stream get it, not only the one that gave it up. Where it came from is kept
-    /// on the [`trail`](Self::trail), unless the server refuses to write that.
+    /// on the [`trail`](Self::trail), where the server takes that.
     ///
     /// Can be stopped at any time, also by dropping the future, and started again: whoever was stopped in the middle of a
     /// batch leaves up to a batch of entries that are sent again. On a stream, letters that arrive meanwhile are left alone.
@@ -217,7 +217,7 @@ impl DeadLetters {
             if let Some(error) = refused {
                 tracing::warn!(to = %target, %error, "dead letters were not taken back and stay");
             }
-            self.leave_trail(&sent).await?;
+            self.leave_trail(&sent).await;
             let count = ids.len() as u64;
             let deleted = if ids.is_empty() { 0 } else { self.store.delete(&mut self.link, ids).await? };
             report.redriven += count;
@@ -229,24 +229,20 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Writes down what was sent back, before its letter is gone. A server that does not answer for now is asked again; one
-    /// that takes no trail, for example by an old permission or with a full memory, must not make letters go back twice.
-    async fn leave_trail(&mut self, sent: &[(&LetterContent, &StreamKey, EntryId)]) -> Result<(), Error> {
+    /// Writes down what was sent back, before its letter is gone. A server that does not answer for now is asked again. One
+    /// that takes no trail in the end, for example by an old permission or with a full memory, must not make letters go back
+    /// twice; where it is gone for good, the letter cannot be deleted either.
+    async fn leave_trail(&mut self, sent: &[(&LetterContent, &StreamKey, EntryId)]) {
+        if sent.is_empty() {
+            return;
+        }
         let mut pauses = TRAIL_PAUSES.into_iter();
-        loop {
-            let Err(error) = self.remember(sent).await else { return Ok(()) };
-            if !matches!(error.recovery(), Recovery::Retry | Recovery::Reconnect) {
-                tracing::warn!(%error, "where dead letters went could not be written down");
-                return Ok(());
-            }
-            match pauses.next() {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None if error.recovery() == Recovery::Reconnect => return Err(error),
-                None => {
-                    tracing::warn!(%error, "where dead letters went could not be written down");
-                    return Ok(());
-                }
-            }
+        while let Err(error) = self.remember(sent).await {
+            let passes = matches!(error.recovery(), Recovery::Retry | Recovery::Reconnect);
+            let Some(pause) = pauses.next().filter(|_| passes) else {
+                return tracing::warn!(%error, "where dead letters went could not be written down");
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 }
