@@ -176,7 +176,7 @@ impl Fleet {
             };
             let how = if status.signal() == Some(SIGABRT) {
                 Ending::Aborted
-            } else if worker.stopping.is_some() && (status.success() || is_unheard(&status, &worker.tail)) {
+            } else if worker.stopping.is_some() && (status.success() || is_unheard(status, &worker.tail)) {
                 Ending::Stopped
             } else {
                 return Err(unexpected(worker, status));
@@ -276,7 +276,7 @@ pub(crate) fn begin_worker() {
 }
 
 /// Whether the signal to stop came before the process could listen to it, and so before it had begun anything.
-fn is_unheard(status: &ExitStatus, tail: &Tail) -> bool {
+fn is_unheard(status: ExitStatus, tail: &Tail) -> bool {
     status.signal() == Some(SIGTERM) && !tail.has_begun()
 }
 
