@@ -91,7 +91,7 @@ impl<W: Work> Worker<W> {
             }
         }
         for ready in lost {
-            self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+            self.release_body(ready.slot, &ready.delivery);
             self.stream.lost(ready.slot);
             self.forget(ready.slot);
         }

@@ -58,7 +58,7 @@ impl<W: Work> Worker<W> {
     /// Its handler returned well, which is the same in every mode.
     pub(crate) fn done(&mut self, slot: Slot, delivery: &Delivery) {
         let (id, attempt) = (delivery.id(), delivery.attempt());
-        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        self.release_body(slot, delivery);
         count(&self.stream.counters.handled, 1);
         self.succeeded = true;
         self.stream.tell(&Event::Handled { id, attempt });
@@ -77,7 +77,7 @@ impl<W: Work> Worker<W> {
         let error = swallowed(mode, &outcome);
         let outcome = by_mode(mode, outcome);
         let (id, attempt) = (delivery.id(), delivery.attempt());
-        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        self.release_body(slot, &delivery);
         match self.stream.config.retry.verdict(attempt, &outcome, fastrand::f64()) {
             Verdict::Acknowledge => {
                 match error {
@@ -119,7 +119,7 @@ impl<W: Work> Worker<W> {
     }
 
     pub(crate) fn bury_delivery(&mut self, slot: Slot, delivery: Delivery, reason: DeadReason) {
-        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        self.release_body(slot, &delivery);
         self.bury_with(slot, delivery, reason);
     }
 

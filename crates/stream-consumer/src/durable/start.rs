@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::{SmallVec, smallvec};
-use stream_core::{DeadReason, Lease, Slot, Stage, Takeover};
+use stream_core::{DeadReason, Lease, Slot, Takeover};
 use stream_redis::{Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -104,14 +104,14 @@ impl<W: Work> Worker<W> {
             Lease::Held(at) if lease.is_certain(at, now) => Some(at),
             Lease::Held(_) => {
                 // This process was frozen or cut off: ask before starting. The attempt is not counted twice.
-                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                self.release_body(ready.slot, &ready.delivery);
                 let attempt = ready.delivery.attempt();
                 self.recounts.push_back(Recount::new(ready.slot, id, attempt));
                 None
             }
             _ => {
                 // Lost, or in a group that is gone: whoever gets it next runs it.
-                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                self.release_body(ready.slot, &ready.delivery);
                 self.forget(ready.slot);
                 None
             }
@@ -279,7 +279,7 @@ impl<W: Work> Worker<W> {
             return;
         }
         let fit = self.fit();
-        self.full = fit == 0 && self.is_oversize();
+        self.full = fit == 0 && self.oversize.is_some();
         if self.full {
             return;
         }
@@ -333,15 +333,10 @@ impl<W: Work> Worker<W> {
         self.reading.fit(self.held_bytes.saturating_sub(in_lanes))
     }
 
-    /// Whether there is one already that the bytes do not allow.
-    fn is_oversize(&self) -> bool {
-        let stage = |slot| self.stream.book().ledger.stage(slot);
-        self.oversize.and_then(stage).is_some_and(|stage| match stage {
-            Stage::Queued | Stage::Running => true,
-            // In this mode it is acknowledged before it starts, and its body is here all the while.
-            Stage::Settling => self.stream.config.acknowledge == Acknowledge::First,
-            _ => false,
-        })
+    /// The body of an entry is not kept any more.
+    pub(crate) fn release_body(&mut self, slot: Slot, delivery: &Delivery) {
+        self.held_bytes = self.held_bytes.saturating_sub(delivery.entry().size());
+        self.oversize.take_if(|oversize| *oversize == slot);
     }
 
     /// Starts the next suspect when no other runs; its last attempt with nothing beside it.
@@ -376,6 +371,7 @@ impl<W: Work> Worker<W> {
         result: Result<Vec<Taken>, stream_redis::Error>,
     ) {
         *(if suspect { &mut self.suspect_under_way } else { &mut self.recounting }) = false;
+        let oversize = self.oversize.take_if(|slot| recounts.iter().any(|recount| recount.slot == *slot));
         let answers = match result {
             Ok(answers) if answers.len() == recounts.len() => answers,
             Err(error) if super::group::is_denied(&error) => {
@@ -426,6 +422,7 @@ impl<W: Work> Worker<W> {
                     self.stream.book().ledger.confirm(recount.slot, at);
                     let delivery = Delivery::new(entry, recount.attempt, Arc::clone(&self.stream.source));
                     self.held_bytes += delivery.entry().size();
+                    self.oversize = oversize.filter(|slot| *slot == recount.slot).or(self.oversize);
                     if recount.give_up {
                         self.bury_delivery(recount.slot, delivery, DeadReason::OwnerDied);
                         continue;

@@ -40,7 +40,7 @@ impl<W: Work> Worker<W> {
         self.lane_keys.insert(ready.slot, key);
         let item = match suspect {
             Some(suspect) if self.lanes.is_occupied(&key) => {
-                self.held_bytes = self.held_bytes.saturating_sub(ready.delivery.entry().size());
+                self.release_body(ready.slot, &ready.delivery);
                 InLane::Suspect(suspect)
             }
             _ => InLane::Ready(ready),

@@ -125,3 +125,51 @@ async fn in_order_reading_goes_on_after_what_could_not_be_counted_is_lost() {
     shutdown.stop();
     run.await.unwrap().unwrap();
 }
+
+/// The bytes are no reason to keep an entry from its next attempt once its body is not held any more.
+#[tokio::test(start_paused = true)]
+async fn an_entry_larger_than_its_share_is_tried_as_often_as_any_other() {
+    for order in [RetryOrder::Later, RetryOrder::InPlace] {
+        for busy in [0, 1, 3] {
+            let server = MemoryServer::new();
+            server.set_latency(Duration::from_millis(1));
+            for _ in 0..3 {
+                server.add("s", [("data", "x".repeat(10_000))]);
+            }
+            let journal = Journal::default();
+            let shutdown = Shutdown::new();
+            let consumer = Consumer::durable(&server.client())
+                .stream("s")
+                .group("g")
+                .prefetch_bytes(1)
+                .retry(RetryPolicy::fixed(Duration::from_secs(1)).max_attempts(4))
+                .retry_order(order)
+                .build()
+                .unwrap();
+            let run = tokio::spawn({
+                let (journal, shutdown, server) = (journal.clone(), shutdown.clone(), server.clone());
+                async move {
+                    let handler = move |cx: Context| {
+                        if cx.attempt() == 2 {
+                            for _ in 0..busy {
+                                server.fail_next("EVALSHA TAKE", Fault::error("BUSY Redis is busy running a script."));
+                            }
+                        }
+                        let noted = journal.done(cx);
+                        async move {
+                            noted.await;
+                            Outcome::failed("always")
+                        }
+                    };
+                    consumer.run_with(&shutdown, handler).await
+                }
+            });
+            settled(&server, "s", "g", 3, &journal).await;
+            assert_eq!(server.len("s:dead"), 3, "{order:?}, busy {busy} times");
+            let attempts = journal.attempts();
+            assert!(attempts.values().all(|attempts| *attempts == [1, 2, 3, 4]), "{order:?}, {busy}: {attempts:?}");
+            shutdown.stop();
+            run.await.unwrap().unwrap();
+        }
+    }
+}
