@@ -170,7 +170,8 @@ async fn make_sure(stream: &Stream, memory: &mut GroupMemory, missed: Option<Ins
         forget_or_orphan(stream, beginning, lost_by, rewound.as_ref());
         if !beginning.same_stream {
             let (denied, told, unseen) = (memory.denied.take(), memory.told, memory.unseen);
-            *memory = GroupMemory { denied, told, unseen, ..GroupMemory::default() };
+            // It stays seen: should the group not be there yet, the new stream is read from its beginning later as well.
+            *memory = GroupMemory { seen: true, denied, told, unseen, ..GroupMemory::default() };
         }
         if lost_by.is_some() {
             memory.dealt_with = Some(now());

@@ -6,6 +6,7 @@ mod blocking;
 mod finished;
 mod first;
 mod late;
+mod lost_group;
 mod modes;
 mod nodes;
 mod owning;
