@@ -211,6 +211,27 @@ async fn take_alone(stream: Arc<Stream>, recount: Recount, permits: Places, shut
     }
 }
 
+/// Gives entries back to the group, again and again until the server has answered: who takes over an entry that was not given
+/// back takes a start for failed that was none.
+pub(crate) async fn give_back(stream: Arc<Stream>, mut counts: Vec<(EntryId, u64)>) -> Landed {
+    let number = counts.len() as u64;
+    let mut tries = 0;
+    loop {
+        let result = stream.link.hand_back(&stream.owner, &counts).await;
+        match &result {
+            Err(error) if !super::group::is_denied(error) && error.recovery() != Recovery::Missing => {}
+            _ => return Landed::HandedBack { number, result },
+        }
+        // Nobody takes them over before their lease is over.
+        let most = stream.config.lease.renew_every();
+        sleep(stream.config.backoff.delay(tries, fastrand::f64()).min(most).max(PAUSE)).await;
+        tries = tries.saturating_add(1);
+        // What has come back to us by now has a count of its own.
+        let book = stream.book();
+        counts.retain(|(id, _)| book.ledger.is_new(*id) || book.ledger.find(*id).is_none());
+    }
+}
+
 /// Sets the count of a suspect back that was taken and has to wait for others. Its places are kept until nobody else's death
 /// can be blamed on it, but for no longer than that takes, and a lease at most: what it waits for may need one of them.
 pub(crate) async fn take_back(stream: Arc<Stream>, recount: Recount, places: Places, shutdown: Shutdown) -> Landed {

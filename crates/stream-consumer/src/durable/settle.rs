@@ -10,7 +10,7 @@ use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, 
 use stream_redis::Error;
 use stream_redis::command::XAck;
 
-use super::flight::Landed;
+use super::flight::{Landed, give_back};
 use super::held::{Burial, Recount, Wake};
 use super::job::Members;
 use super::mode::{by_mode, swallowed};
@@ -215,11 +215,7 @@ impl<W: Work> Worker<W> {
             self.given_back.extend(counts.iter().map(|(id, _)| *id));
         }
         for chunk in counts.chunks(250) {
-            let (stream, counts) = (Arc::clone(&self.stream), chunk.to_vec());
-            self.send(Box::pin(async move {
-                let result = stream.link.hand_back(&stream.owner, &counts).await;
-                Landed::HandedBack { number: counts.len() as u64, result }
-            }));
+            self.send(Box::pin(give_back(Arc::clone(&self.stream), chunk.to_vec())));
         }
     }
 

@@ -16,8 +16,7 @@ async fn a_new_stream_is_read_from_its_beginning_although_its_group_had_to_wait_
     publish(&server, "s", 5);
     let journal = Journal::default();
     let shutdown = Shutdown::new();
-    let consumer =
-        Consumer::durable(&server.client()).stream("s").group("g").start(StartFrom::End).build().unwrap();
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").start(StartFrom::End).build().unwrap();
     let run = tokio::spawn({
         let (journal, shutdown) = (journal.clone(), shutdown.clone());
         async move { consumer.run_with(&shutdown, move |cx: Context| journal.done(cx)).await }

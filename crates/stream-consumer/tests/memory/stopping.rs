@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, Data, Outcome, Shutdown, StartFrom};
+use stream_consumer::{Consumer, Context, Data, Outcome, RetryPolicy, Shutdown, StartFrom};
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Fault;
 use tokio::time::sleep;
 
-use super::support::{Journal, publish};
+use super::support::{Journal, publish, settled};
 
 #[tokio::test(start_paused = true)]
 async fn who_stops_takes_nothing_over() {
@@ -193,4 +193,63 @@ async fn what_a_cut_read_brought_goes_back_before_the_handlers_have_ended() {
     assert_eq!(counts, [1, 0], "one runs, and the other was started by nobody");
     let report = run.await.unwrap().unwrap();
     assert_eq!((report.handed_back, report.stats.acknowledged, report.left_pending), (1, 1, 0), "{report:?}");
+}
+
+/// A start that the handler gave back is none, however often the server has to be told.
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_is_given_back_until_the_server_has_answered() {
+    let busy = || Fault::error("BUSY Redis is busy running a script.");
+    for (name, faults) in [
+        ("busy", vec![busy(), busy(), busy()]),
+        ("cut before", vec![Fault::CutBefore]),
+        ("cut after", vec![Fault::CutAfter]),
+        ("cut, then busy", vec![Fault::CutAfter, busy()]),
+    ] {
+        let server = MemoryServer::new();
+        publish(&server, "s", 10);
+        let (journal, shutdown) = (Journal::default(), Shutdown::new());
+        let consumer = Consumer::durable(&server.client()).stream("s").group("g").build().unwrap();
+        let run = tokio::spawn({
+            let (server, journal, shutdown) = (server.clone(), journal.clone(), shutdown.clone());
+            async move {
+                let handler = move |cx: Context| {
+                    let again = journal.attempts().contains_key(&cx.id());
+                    if journal.attempts().is_empty() {
+                        for fault in &faults {
+                            server.fail_next("EVALSHA HAND_BACK", fault.clone());
+                        }
+                    }
+                    let noted = journal.done(cx);
+                    async move {
+                        noted.await;
+                        if again { Outcome::Done } else { Outcome::Release }
+                    }
+                };
+                consumer.run_with(&shutdown, handler).await
+            }
+        });
+        settled(&server, "s", "g", 10, &journal).await;
+        let attempts = journal.attempts();
+        assert!(attempts.values().all(|attempts| *attempts == [1, 1]), "{name}: {attempts:?}");
+        shutdown.stop();
+        run.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_gives_back_what_the_server_refused_at_first() {
+    let server = MemoryServer::new();
+    publish(&server, "s", 10);
+    let shutdown = Shutdown::new();
+    let retry = RetryPolicy::fixed(Duration::from_mins(10));
+    let consumer = Consumer::durable(&server.client()).stream("s").group("g").retry(retry).build().unwrap();
+    let run = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { consumer.run_with(&shutdown, |_: Context| async { Outcome::failed("always") }).await }
+    });
+    sleep(Duration::from_secs(1)).await;
+    server.fail_next("EVALSHA HAND_BACK", Fault::error("BUSY Redis is busy running a script."));
+    shutdown.stop();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((report.handed_back, report.left_pending), (10, 0), "{report:?}");
 }
