@@ -64,7 +64,7 @@ struct Job<S> {
     abort: AbortHandle,
     detached: bool,
     /// Held while the handler runs: its own, and for a suspect those that keep others away.
-    _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
+    permits: SmallVec<[OwnedSemaphorePermit; 1]>,
 }
 
 /// Where a job is kept; a later job in the same place has another generation.
@@ -121,7 +121,7 @@ impl<W: Work, S> Jobs<W, S> {
             let _ = tell.send(Done { place, outcomes, longest_poll });
         }));
         let abort = task.abort_handle();
-        self.places[number].1 = Some(Job { members, abort, detached: false, _permits: permits });
+        self.places[number].1 = Some(Job { members, abort, detached: false, permits });
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended<W, S>> {
@@ -162,6 +162,15 @@ impl<W: Work, S> Jobs<W, S> {
             if !job.detached && now.saturating_duration_since(job.members.since) >= age {
                 job.detached = true;
                 job.members.deliveries.iter_mut().for_each(|delivery| delivery.entry.detach());
+            }
+        }
+    }
+
+    /// Gives back all but the first place of handlers that have run for longer than `age`.
+    pub(crate) fn keep_one_place(&mut self, now: Instant, age: Duration) {
+        for job in self.places.iter_mut().filter_map(|(_, job)| job.as_mut()) {
+            if job.permits.len() > 1 && now.saturating_duration_since(job.members.since) >= age {
+                job.permits.truncate(1);
             }
         }
     }

@@ -56,6 +56,11 @@ pub(crate) enum Landed {
     },
     /// The count of a suspect that could not start yet is what it was; or a stop came.
     TakenBack,
+    /// The count of a suspect that ran alone says that others may run beside it now.
+    Shared {
+        slot: Slot,
+        result: Result<(), Error>,
+    },
     Buried {
         burial: Box<Burial>,
         result: Result<bool, Error>,
@@ -230,6 +235,14 @@ pub(crate) async fn give_back(stream: Arc<Stream>, mut counts: Vec<(EntryId, u64
         let book = stream.book();
         counts.retain(|(id, _)| book.ledger.is_new(*id) || book.ledger.find(*id).is_none());
     }
+}
+
+/// Has the count of a suspect that runs alone say that it does not.
+pub(crate) async fn share(stream: Arc<Stream>, recount: Recount) -> Landed {
+    let count = Takeover::count(recount.attempt, false, &stream.config.retry);
+    let answer = stream.link.take(&stream.owner, &[(recount.id, count)], false, stream.config.lease.lease()).await;
+    // If it is not ours any more, its count is not ours either.
+    Landed::Shared { slot: recount.slot, result: answer.map(|_| ()) }
 }
 
 /// Sets the count of a suspect back that was taken and has to wait for others. Its places are kept until nobody else's death

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use smallvec::SmallVec;
 use stream_core::{DeadLetter, EntryId, Slot};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::delivery::Delivery;
 use crate::shutdown::Shutdown;
@@ -114,15 +113,6 @@ impl Ord for Waiting {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
-}
-
-/// A suspect that has all places for itself until it is settled: until then, the death of this process would be blamed on
-/// it, and only what it does itself may be.
-pub(crate) struct Alone {
-    pub(crate) slot: Slot,
-    /// When its handler returned, and what it returned was to be written.
-    pub(crate) handled: Option<Instant>,
-    pub(crate) _permits: SmallVec<[OwnedSemaphorePermit; 1]>,
 }
 
 /// Entries that the steward took over from others.

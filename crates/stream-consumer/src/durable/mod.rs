@@ -22,6 +22,7 @@ mod start;
 mod steward;
 mod stop;
 mod stream;
+mod suspects;
 mod waiting;
 mod worker;
 

@@ -248,12 +248,6 @@ impl<W: Work> Worker<W> {
         self.acks_since.get_or_insert_with(now);
     }
 
-    /// Notes that the handler of the suspect that runs alone has ended. Returns whether it was that.
-    fn is_over_alone(&mut self, slot: Slot) -> bool {
-        let alone = self.alone.as_mut().filter(|alone| alone.slot == slot);
-        alone.map(|alone| alone.handled.get_or_insert_with(now)).is_some()
-    }
-
     /// How many acknowledgements may be awaited: as many for all streams together as for one, but twice what each may hold,
     /// so that one that alone has a backlog is not held up. Where many have one, the server gets to the reads of each before
     /// the acknowledgements of all, which come over one connection, and what is held would be new memory.
@@ -384,6 +378,7 @@ impl<W: Work> Worker<W> {
                 }
             }
             Landed::TakenBack => {}
+            Landed::Shared { slot, result } => self.shared(slot, result.is_ok()),
             Landed::Buried { burial, result } => self.buried(*burial, result),
             Landed::AcknowledgedFirst { entries, lost } => self.acknowledged_first(entries, lost),
             Landed::LeftByCut { left } => self.give_back_left(&left),

@@ -10,11 +10,12 @@ use stream_redis::{Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Acknowledge;
-use super::flight::{PAUSE, Places, take, take_back, take_suspect};
-use super::held::{Alone, InLane, Ready, Recount, TakenOver};
+use super::flight::{PAUSE, Places, take, take_back};
+use super::held::{InLane, Ready, Recount, TakenOver};
 use super::job::{Ended, Members, panicked, poll_in_place, span_of};
 use super::reading::Undelivered;
 use super::stream::now;
+use super::suspects::Alone;
 use super::worker::Worker;
 use crate::delivery::Delivery;
 use crate::guard::guarded;
@@ -339,28 +340,6 @@ impl<W: Work> Worker<W> {
         self.oversize.take_if(|oversize| *oversize == slot);
     }
 
-    /// Starts the next suspect when no other runs; its last attempt with nothing beside it.
-    pub(crate) fn start_suspect(&mut self) {
-        if let Some(at) = self.takes_not_before {
-            let line = std::mem::take(&mut self.suspects);
-            return self.take_again(line, at);
-        }
-        if self.suspect_under_way {
-            return;
-        }
-        let recount = loop {
-            let Some(recount) = self.suspects.pop_front() else { return };
-            if !self.is_lost(recount.slot) {
-                break recount;
-            }
-            self.forget(recount.slot);
-        };
-        self.suspect_under_way = true;
-        let (fleet, stream) = (self.fleet.clone(), Arc::clone(&self.stream));
-        self.spare = None;
-        self.send(Box::pin(take_suspect(stream, recount, fleet)));
-    }
-
     /// The counts are set and the bodies are here, or not.
     pub(crate) fn taken(
         &mut self,
@@ -462,8 +441,7 @@ impl<W: Work> Worker<W> {
         }
         if recount.alone {
             // They outlast the handler.
-            let places = std::mem::take(&mut permits);
-            self.alone = Some(Alone { slot: ready.slot, handled: None, _permits: places });
+            self.alone = Some(Alone::new(recount, std::mem::take(&mut permits), self.stream.config.lease.lease()));
         }
         let members =
             Members { slots: smallvec![ready.slot], deliveries: smallvec![ready.delivery], since: ready.since };

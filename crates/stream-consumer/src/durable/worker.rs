@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use stream_core::{Certainty, EntryId, Inline, Lanes, Slot, Stage};
+use stream_core::{Certainty, EntryId, Inline, Lanes, Slot};
 use stream_redis::ReadBatch;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Sleep;
@@ -20,10 +20,11 @@ use tokio_util::sync::PollSemaphore;
 use super::config::{Acknowledge, RetryOrder};
 use super::flight::{Flight, Landed};
 use super::flights::Flights;
-use super::held::{Alone, Fleet, InLane, Ready, Recount, TakenOver, Waiting};
+use super::held::{Fleet, InLane, Ready, Recount, TakenOver, Waiting};
 use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
 use super::stream::{Stream, now};
+use super::suspects::Alone;
 use crate::delivery::Delivery;
 use crate::error::RunError;
 use crate::in_place::InPlace;
@@ -247,16 +248,6 @@ impl<W: Work> Worker<W> {
         held
     }
 
-    /// Frees the places of a suspect that is settled. One whose acknowledgement cannot be written is not waited for.
-    fn let_others_in(&mut self, now: Instant) {
-        let Some(alone) = &self.alone else { return };
-        let stage = self.stream.book().ledger.stage(alone.slot);
-        let given_up = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.lease();
-        if matches!(stage, None | Some(Stage::Waiting)) || alone.handled.is_some_and(given_up) {
-            self.alone = None;
-        }
-    }
-
     /// Keeps no place that nothing is going to use: it would be kept from the other streams, and from a suspect that waits
     /// to be alone.
     fn leave_line(&mut self) {
@@ -417,7 +408,7 @@ impl<W: Work> Worker<W> {
         let wake = self.waiting.peek().map(|waiting| waiting.at);
         let held = self.jobs.running() > 0 || !self.queue.is_empty() || self.lanes.held() > 0;
         let sweep = held.then(|| self.next_sweep());
-        let alone = self.alone.as_ref().and_then(|alone| alone.handled).map(|since| since + lease.lease());
+        let alone = self.alone.as_ref().and_then(|alone| alone.due(lease.lease()));
         // Reads may be held up until then, also where what was to be counted is lost by now.
         [linger, wake, sweep, alone, self.takes_not_before].into_iter().flatten().min()
     }
@@ -496,5 +487,6 @@ impl<W: Work> Worker<W> {
             ready.delivery.entry.detach();
         }
         self.jobs.detach_older_than(now, self.stream.config.lease.renew_from());
+        self.jobs.keep_one_place(now, self.stream.config.lease.lease());
     }
 }

@@ -14,6 +14,7 @@ mod panicking;
 mod stewarding;
 mod stopping;
 mod support;
+mod suspects;
 mod tail;
 mod takes;
 
