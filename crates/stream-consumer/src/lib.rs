@@ -28,6 +28,7 @@ mod shutdown;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
+mod spare;
 mod tasks;
 mod work;
 

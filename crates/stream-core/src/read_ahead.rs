@@ -43,6 +43,8 @@ pub struct ReadAhead {
     rate: Option<f64>,
     /// The sample under way: when it began, and entries finished since.
     sample: Option<(Instant, usize)>,
+    /// Since when there is nothing that handlers could finish.
+    idle: Option<Instant>,
     /// Bytes of an entry, once one was seen.
     size: Option<f64>,
     /// The most that is asked for at once, lowered after interrupted replies.
@@ -54,7 +56,7 @@ impl ReadAhead {
     pub fn new(limits: ReadLimits) -> Self {
         let limits = ReadLimits { concurrency: limits.concurrency.max(1), ..limits };
         let cap = limits.concurrency.saturating_add(limits.prefetch).min(MOST_PER_READ);
-        Self { limits, rate: None, sample: None, size: None, cap }
+        Self { limits, rate: None, sample: None, idle: None, size: None, cap }
     }
 
     /// The limits it was made with.
@@ -79,6 +81,18 @@ impl ReadAhead {
         if put_off { 0 } else { room }
     }
 
+    /// Whether anything is held, `now`. While nothing is, handlers are not slow: there is nothing to do, or it is the turn of
+    /// another of many streams.
+    pub fn holds(&mut self, any: bool, now: Instant) {
+        if !any {
+            self.idle.get_or_insert(now);
+        } else if let Some(since) = self.idle.take()
+            && let Some((began, _)) = &mut self.sample
+        {
+            *began += now.saturating_duration_since(since.max(*began));
+        }
+    }
+
     /// `n` entries were finished, `now`.
     pub fn finished(&mut self, n: usize, now: Instant) {
         let Some((since, before)) = self.sample else {
@@ -93,7 +107,9 @@ impl ReadAhead {
             self.sample = Some((since, finished));
             return;
         }
-        let rate = finished as f64 / elapsed.as_secs_f64().max(1e-6);
+        // What is beyond the limits says nothing more, and would be remembered for long once handlers become slow.
+        let most = 2.0 * self.limits.concurrency.saturating_add(self.limits.prefetch) as f64 / HORIZON.as_secs_f64();
+        let rate = (finished as f64 / elapsed.as_secs_f64().max(1e-6)).min(most);
         self.rate = Some(self.rate.map_or(rate, |known| f64::midpoint(known, rate)));
         self.sample = Some((now, 0));
     }
@@ -214,6 +230,28 @@ mod tests {
             ahead.finished(4, now);
         }
         assert_eq!(ahead.want(0, 0), 4);
+    }
+
+    #[test]
+    fn waiting_for_entries_is_not_the_handlers_time() {
+        let mut ahead = ahead(1, 1000);
+        let mut now = start();
+        let mut most = 0;
+        for _ in 0..10 {
+            // A read of what is asked for, handled at 100,000 a second, and then nothing for a second.
+            let read = ahead.want(0, 0);
+            ahead.received(read, read * 100);
+            ahead.holds(true, now);
+            for _ in 0..read {
+                now += Duration::from_micros(10);
+                ahead.finished(1, now);
+            }
+            ahead.holds(false, now);
+            now += Duration::from_secs(1);
+            ahead.holds(false, now);
+            most = most.max(read);
+        }
+        assert_eq!((most, ahead.want(0, 0)), (1001, 1001));
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! What the loop of one stream holds, by where it stands: ready to start, to be counted first, waiting for a time, on its
 //! way to the dead letters, alone.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::LocalKey;
 use std::time::Instant;
 
 use stream_core::{DeadLetter, EntryId, Slot};
@@ -9,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::delivery::Delivery;
 use crate::shutdown::Shutdown;
+use crate::spare::Spare;
 
 /// What all streams of a consumer share.
 #[derive(Clone)]
@@ -17,6 +22,8 @@ pub(crate) struct Fleet {
     pub(crate) permits: Arc<Semaphore>,
     /// One suspect at a time.
     pub(crate) suspect: Arc<Semaphore>,
+    /// How many entries await their acknowledgement.
+    pub(crate) settling: Arc<AtomicUsize>,
     pub(crate) shutdown: Shutdown,
 }
 
@@ -26,6 +33,21 @@ pub(crate) struct Ready {
     pub(crate) delivery: Delivery,
     /// When its lease was certain the last time that this task knows of.
     pub(crate) since: Instant,
+}
+
+impl Spare for VecDeque<Ready> {
+    fn shared() -> &'static LocalKey<Cell<Self>> {
+        thread_local!(static SHARED: Cell<VecDeque<Ready>> = Cell::default());
+        &SHARED
+    }
+
+    fn capacity(&self) -> usize {
+        Self::capacity(self)
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
 }
 
 /// An entry whose count has to be set on the server before anything else happens to it; its body comes with the answer.

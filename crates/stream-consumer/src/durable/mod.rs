@@ -5,6 +5,7 @@
 //! group there.
 
 mod afterwards;
+mod arriving;
 mod config;
 mod first;
 mod flight;

@@ -133,9 +133,12 @@ impl Reading {
         self.ahead.finished(entries, now);
     }
 
-    /// How large entries are; steers how many are asked for.
+    /// How large entries are that have come; steers how many are asked for.
     pub(crate) fn received(&mut self, entries: usize, bytes: usize) {
         self.ahead.received(entries, bytes);
+        if entries > 0 {
+            self.ahead.holds(true, now());
+        }
     }
 
     /// How many entries more the bytes allow to be held beside `held_bytes`.
@@ -151,6 +154,9 @@ impl Reading {
 
     /// Asks for as much as there is room for: one read that waits, or up to two that do not while there is a backlog.
     pub(crate) fn top_up(&mut self, held: usize, held_bytes: usize) {
+        if held == 0 {
+            self.ahead.holds(false, now());
+        }
         let State::Open(reader) = &mut self.state else { return };
         loop {
             let blocking = self.drained;

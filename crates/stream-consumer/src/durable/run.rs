@@ -25,6 +25,7 @@ impl DurableConsumer {
         let fleet = Fleet {
             permits: Arc::new(Semaphore::new(config.concurrency)),
             suspect: Arc::new(Semaphore::new(1)),
+            settling: Arc::default(),
             shutdown: shutdown.child(),
         };
         let mut links = Links::new(&config.client, config.backoff);

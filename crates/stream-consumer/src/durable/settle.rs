@@ -4,6 +4,7 @@
 //! is not certain any more is sent with a check of the owner; one whose lease was lost is withheld.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, Verdict};
@@ -248,11 +249,17 @@ impl<W: Work> Worker<W> {
         self.acks_since.get_or_insert_with(now);
     }
 
-    /// How many acknowledgements may be awaited: as many for all streams together as for one, but twice what each may hold,
-    /// so that one that alone has a backlog is not held up. Where many have one, the server gets to the reads of each before
-    /// the acknowledgements of all, which come over one connection, and what is held would be new memory.
-    pub(crate) fn most_settling(&self) -> usize {
-        self.reading.room().saturating_mul((16 / self.stream.config.streams.len().max(1)).max(2))
+    /// Whether more entries may be read beside those whose acknowledgement is awaited. Sixteen times what one stream may hold
+    /// for all streams together, and for each its part of that, twice what it may hold at least: one that alone has a backlog
+    /// is not held up. Where many have one, the server gets to the reads of each before the acknowledgements of all, which
+    /// come over one connection, and what is held would be new memory. A stream that awaits none may read in any case:
+    /// nothing would wake it.
+    pub(crate) fn may_settle_more(&mut self) -> bool {
+        let more = self.acks_settling.wrapping_sub(std::mem::replace(&mut self.settling_told, self.acks_settling));
+        let all = self.fleet.settling.fetch_add(more, Ordering::Relaxed).wrapping_add(more);
+        let (room, streams) = (self.reading.room(), self.stream.config.streams.len().max(1));
+        self.acks_settling == 0
+            || (all < room.saturating_mul(16) && self.acks_settling < room.saturating_mul((16 / streams).max(2)))
     }
 
     /// Writes the acknowledgements that have come together, if it is time to.

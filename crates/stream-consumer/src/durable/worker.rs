@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Sleep;
 use tokio_util::sync::PollSemaphore;
 
-use super::config::{Acknowledge, RetryOrder};
+use super::config::RetryOrder;
 use super::flight::{Flight, Landed};
 use super::flights::Flights;
 use super::held::{Fleet, InLane, Ready, Recount, TakenOver, Waiting};
@@ -25,10 +25,10 @@ use super::job::{Ended, Jobs};
 use super::reading::{Progress, Reading};
 use super::stream::{Stream, now};
 use super::suspects::Alone;
-use crate::delivery::Delivery;
 use crate::error::RunError;
 use crate::in_place::InPlace;
-use crate::observe::{Event, count};
+use crate::observe::Event;
+use crate::spare;
 use crate::work::Work;
 
 enum Happened<W: Work> {
@@ -48,7 +48,7 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) work: Arc<W>,
     pub(crate) fleet: Fleet,
     pub(crate) reading: Reading,
-    batch: ReadBatch,
+    pub(crate) batch: ReadBatch,
     pub(crate) queue: VecDeque<Ready>,
     /// Entries of one key wait here for the one before them; with the key, to free the lane by.
     pub(crate) lanes: Lanes<InLane>,
@@ -86,6 +86,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) acks_since: Option<Instant>,
     pub(crate) acks_in_flight: usize,
     pub(crate) acks_settling: usize,
+    /// How many of those the other streams know of.
+    pub(crate) settling_told: usize,
     pub(crate) acks_not_before: Option<Instant>,
     /// How often in a row the server refused them.
     pub(crate) acks_refused: u32,
@@ -151,6 +153,7 @@ impl<W: Work> Worker<W> {
             acks_since: None,
             acks_in_flight: 0,
             acks_settling: 0,
+            settling_told: 0,
             acks_not_before: None,
             acks_refused: 0,
             flush: false,
@@ -217,6 +220,7 @@ impl<W: Work> Worker<W> {
         if self.may_read() {
             self.reading.top_up(held.saturating_sub(self.waiting.len() + self.acks_settling), self.held_bytes);
         }
+        spare::give_back(&mut self.queue);
         self.stream.end_turn();
     }
 
@@ -283,11 +287,9 @@ impl<W: Work> Worker<W> {
         self.taken_over.try_recv().ok()
     }
 
-    fn may_read(&self) -> bool {
+    fn may_read(&mut self) -> bool {
         // Entries that wait take no memory, but they are held; so are those whose acknowledgement is awaited.
-        self.waiting.len() < self.stream.config.waiting
-            && self.acks_settling < self.most_settling()
-            && !self.is_behind()
+        self.may_settle_more() && self.waiting.len() < self.stream.config.waiting && !self.is_behind()
     }
 
     /// Whether the order of entries is kept.
@@ -362,7 +364,10 @@ impl<W: Work> Worker<W> {
         if !running {
             return if self.again { Poll::Ready(Happened::Timer) } else { Poll::Pending };
         }
-        match self.reading.poll(cx, &mut self.batch) {
+        spare::borrow(&mut self.batch);
+        let read = self.reading.poll(cx, &mut self.batch);
+        spare::give_back(&mut self.batch);
+        match read {
             Poll::Ready(progress) => Poll::Ready(Happened::Read(progress)),
             Poll::Pending if self.again => Poll::Ready(Happened::Timer),
             Poll::Pending => Poll::Pending,
@@ -411,82 +416,5 @@ impl<W: Work> Worker<W> {
         let alone = self.alone.as_ref().and_then(|alone| alone.due(lease.lease()));
         // Reads may be held up until then, also where what was to be counted is lost by now.
         [linger, wake, sweep, alone, self.takes_not_before].into_iter().flatten().min()
-    }
-
-    /// Entries that a read has brought.
-    fn take_up_read(&mut self) {
-        let mut batch = std::mem::take(&mut self.batch);
-        for id in batch.deleted.drain(..) {
-            self.stream.deleted(id);
-        }
-        // From when on they are surely ours: not from when this process woke up to look.
-        let now = self.reading.delivered_since(now());
-        let received = batch.entries.len();
-        let (mut bytes, mut recognised, mut after_book) = (0, Vec::new(), Vec::new());
-        let first = self.stream.config.acknowledge == Acknowledge::First;
-        let no_ack = self.stream.config.acknowledge == Acknowledge::NoAck;
-        // Keys are made by code of the user, which is not called while the book is open.
-        let later = first || self.stream.config.lane_of.is_some();
-        let stream = Arc::clone(&self.stream);
-        {
-            let mut book = stream.book();
-            for entry in batch.entries.drain(..) {
-                let id = entry.id();
-                bytes += entry.size();
-                if !book.ledger.is_new(id) {
-                    if let Some(slot) = book.ledger.find(id) {
-                        // Delivered again because the group was made anew; it is held already and now owned again.
-                        book.ledger.confirm(slot, now);
-                        continue;
-                    } else if book.recognises(id) {
-                        recognised.push((book.ledger.insert(id, now, None), id));
-                        continue;
-                    }
-                }
-                let slot = book.ledger.insert(id, now, None);
-                if no_ack {
-                    book.ledger.orphan(slot);
-                }
-                self.held_bytes += entry.size();
-                let delivery = Delivery::new(entry, 1, Arc::clone(&stream.source));
-                let ready = Ready { slot, delivery, since: now };
-                if later {
-                    after_book.push(ready)
-                } else {
-                    self.enqueue(ready)
-                }
-                book.read_to = book.read_to.max(id);
-            }
-        }
-        self.batch = batch;
-        self.reading.received(received, bytes);
-        count(&self.stream.counters.received, received as u64);
-        self.recognise(recognised);
-        if first {
-            self.acknowledge_first(after_book);
-        } else {
-            for ready in after_book {
-                self.enqueue(ready);
-            }
-        }
-    }
-
-    fn next_sweep(&self) -> Instant {
-        self.last_sweep + self.stream.config.lease.renew_every()
-    }
-
-    /// Copies what has been held for long out of the read buffers that it shares with whole batches.
-    fn sweep(&mut self, now: Instant) {
-        if now < self.next_sweep() {
-            return;
-        }
-        self.last_sweep = now;
-        let old = |since: Instant| now.saturating_duration_since(since) >= self.stream.config.lease.renew_from();
-        let in_line = self.lanes.iter_mut().filter_map(InLane::ready).chain(&mut self.line.waiting);
-        for ready in self.queue.iter_mut().chain(in_line).filter(|ready| old(ready.since)) {
-            ready.delivery.entry.detach();
-        }
-        self.jobs.detach_older_than(now, self.stream.config.lease.renew_from());
-        self.jobs.keep_one_place(now, self.stream.config.lease.lease());
     }
 }

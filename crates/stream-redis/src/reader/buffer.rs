@@ -1,8 +1,11 @@
 //! The read buffer: takes bytes from the stream, runs the decoder over them and cuts entries out without copying.
 //!
 //! What must stay true: the buffer never reserves more than what has arrived of an unfinished entry plus one read; an
-//! entry shares the buffer's memory, so a buffer that entries still look into is left to them and not written again.
+//! entry shares the buffer's memory, so a buffer that entries still look into is left to them and not written again; and
+//! a reader that waits holds no memory for a read but what has arrived and cannot be decoded yet: the readers of a thread
+//! take turns in one piece, or each of many streams would touch memory of its own.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -18,10 +21,17 @@ use crate::{Error, ErrorKind, ReadBatch, Rest, ServerError};
 /// Bytes of the first read, and of the largest.
 const FIRST_READ: usize = 64 << 10;
 const LARGEST_READ: usize = 256 << 10;
+/// What a reader that waits keeps of an unfinished entry, instead of the piece that it lies in, if it is no longer.
+const KEPT: usize = 4 << 10;
 /// So many entries are taken apart before they are cut out, while the next read needs not wait for it.
 const RUN: usize = 64;
 /// A rest of fewer entries is handed out before anything could be made of it.
 const LEAST_REST: usize = 16;
+
+thread_local! {
+    /// Memory that the last reader of this thread has read into, and no other needs at the moment.
+    static SHARED: Cell<BytesMut> = Cell::new(BytesMut::new());
+}
 
 /// Where a reply stands.
 #[derive(Debug)]
@@ -37,6 +47,8 @@ pub(super) enum Decoded {
 
 pub(super) struct Buffer {
     bytes: BytesMut,
+    /// What is not decoded yet, while nothing more is there and `bytes` is given back.
+    kept: Vec<u8>,
     decoder: Decoder,
     run: Run,
     /// The rest of a reply: the memory, and which of the run are still to be cut out of it.
@@ -51,6 +63,7 @@ impl Buffer {
     pub(super) fn new() -> Self {
         Self {
             bytes: BytesMut::new(),
+            kept: Vec::new(),
             decoder: Decoder::new(),
             run: Run::default(),
             rest: None,
@@ -67,12 +80,16 @@ impl Buffer {
     /// Memory that the buffer holds for bytes to come and bytes that are not decoded yet.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() + self.kept.capacity()
     }
 
     /// Decodes what is there, up to the end of a reply; with `look_ahead` the rest of a reply is told before it is handed
     /// out.
     pub(super) fn decode(&mut self, batch: &mut ReadBatch, look_ahead: bool) -> Result<Decoded, Error> {
+        if !self.kept.is_empty() {
+            // It was looked at, and nothing was read since.
+            return Ok(Decoded::NeedMore);
+        }
         let before = batch.entries.len();
         if self.rest.is_some() {
             self.hand_out(batch);
@@ -106,7 +123,12 @@ impl Buffer {
                     batch.entries.push(Entry::from_parts(id, fields, self.decoder.spans()));
                 }
                 Event::Deleted(id) => batch.deleted.push(id),
-                Event::Complete { total } => return Ok(Decoded::Complete { total }),
+                Event::Complete { total } => {
+                    if self.bytes.is_empty() {
+                        self.give_back();
+                    }
+                    return Ok(Decoded::Complete { total });
+                }
                 Event::Error { text } => {
                     return Ok(Decoded::Error(ServerError::parse(&String::from_utf8_lossy(&self.bytes[text]))));
                 }
@@ -135,6 +157,7 @@ impl Buffer {
         stream: &mut (impl AsyncRead + Unpin),
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        self.take_memory();
         self.make_room();
         let room = self.bytes.capacity() - self.bytes.len();
         let read = pin!(stream.read_buf(&mut self.bytes)).poll(cx);
@@ -144,7 +167,36 @@ impl Buffer {
         {
             self.read_size = (self.read_size * 2).min(LARGEST_READ);
         }
+        if read.is_pending() {
+            self.give_back();
+        }
         read
+    }
+
+    /// Gives the memory to whoever reads next, if no more than a little is in it: nothing of a reply that could be decoded.
+    fn give_back(&mut self) {
+        if self.oversized || self.bytes.len() > KEPT {
+            return;
+        }
+        let mut memory = std::mem::take(&mut self.bytes);
+        self.kept.extend_from_slice(&memory);
+        memory.clear();
+        // A thread that is about to end has no use for it.
+        let _ = SHARED.try_with(|shared| shared.set(memory));
+    }
+
+    /// What `give_back` gave, or what others have left.
+    fn take_memory(&mut self) {
+        if self.bytes.is_empty() && !self.oversized && self.bytes.capacity() == 0 {
+            self.bytes = SHARED.try_with(Cell::take).unwrap_or_default();
+        }
+        if !self.kept.is_empty() {
+            if self.bytes.capacity() < self.kept.len() + self.read_size / 4 {
+                self.bytes.reserve(self.kept.len() + self.read_size);
+            }
+            self.bytes.extend_from_slice(&self.kept);
+            self.kept.clear();
+        }
     }
 
     fn make_room(&mut self) {

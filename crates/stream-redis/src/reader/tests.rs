@@ -298,6 +298,31 @@ async fn a_large_entry_grows_the_buffer_with_what_arrives_and_gives_it_back() {
     assert!(reader.buffer.capacity() <= LARGEST, "{}", reader.buffer.capacity());
 }
 
+/// A consumer of a thousand streams would hold a piece for each.
+#[tokio::test(start_paused = true)]
+async fn readers_that_wait_hold_what_cannot_be_decoded_yet_and_nothing_else() {
+    let cut = b"*1\r\n*2\r\n$1\r\ns\r\n*2\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n*2\r\n$3\r\n2-0\r\n*2\r\n$1\r\na\r\n$1";
+    let rest = b"\r\nb\r\n";
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        let (mut server, stream) = duplex(1 << 16);
+        let mut reader = SocketReader::new(stream, MARGIN);
+        reader.submit(&read());
+        server.write_all(cut).await.unwrap();
+        let mut batch = ReadBatch::default();
+        while reader.poll_next(&mut Context::from_waker(Waker::noop()), &mut batch).is_ready() {}
+        assert_eq!(batch.entries.len(), 1);
+        assert!(reader.buffer.capacity() <= cut.len(), "{}", reader.buffer.capacity());
+        readers.push((server, reader, batch));
+    }
+    for (server, reader, batch) in &mut readers {
+        server.write_all(rest).await.unwrap();
+        let done = reader.poll_next(&mut Context::from_waker(Waker::noop()), batch);
+        assert!(matches!(done, Poll::Ready(Ok(ReadProgress::Complete { total: 2 }))), "{done:?}");
+        assert_eq!(batch.entries.iter().map(|entry| entry.get("a")).collect::<Vec<_>>(), [Some(&b"b"[..]); 2]);
+    }
+}
+
 /// The largest read, in bytes.
 const LARGEST: usize = 256 << 10;
 
