@@ -42,7 +42,7 @@ struct Inner {
     wakers: Vec<Waker>,
     frozen_at: u64,
     /// Since when, and since which departure, the commands of a line may not have got through, in the order of the lines.
-    silent_since: [Option<(u64, u64)>; 3],
+    silent_since: [Vec<(u64, u64)>; 3],
     /// Whether it knows that its group is there.
     seen_group: bool,
 }
@@ -53,7 +53,7 @@ impl Machine {
             passage: Passage::Open,
             wakers: Vec::new(),
             frozen_at: 0,
-            silent_since: [None; 3],
+            silent_since: std::array::from_fn(|_| Vec::new()),
             seen_group: false,
         };
         Arc::new(Self {
@@ -125,13 +125,18 @@ impl Machine {
     /// Something keeps what it sends, or the answers, from getting through.
     pub(crate) fn fell_silent(&self, line: Line) {
         let since = (self.world.now(), self.world.state().departures);
-        self.inner().silent_since[line as usize].get_or_insert(since);
+        self.inner().silent_since[line as usize].push(since);
     }
 
     /// An answer came to what left as number `departure`; one to what left before the silence does not end it.
     pub(crate) fn heard(&self, line: Line, departure: u64) {
-        let since = self.inner().silent_since[line as usize].take_if(|(_, first)| *first <= departure);
-        if let Some((since, _)) = since {
+        let over = {
+            let mut inner = self.inner();
+            let silences = &mut inner.silent_since[line as usize];
+            // They are in the order in which they began.
+            silences.drain(..silences.partition_point(|(_, first)| *first <= departure)).next()
+        };
+        if let Some((since, _)) = over {
             self.world.silence(self, Cause::Network, since);
         }
     }

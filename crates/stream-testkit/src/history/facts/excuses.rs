@@ -6,6 +6,8 @@ use stream_core::EntryId;
 use super::{Entry, Facts, Loss, Process, Run, Silence};
 use crate::history::event::{Cause, Ending};
 
+/// Within this time of its death, in microseconds, a server may still serve the read with which a process had waited.
+const SERVED_WITHIN: u64 = 50_000;
 /// Within this time of a loss of the group, in microseconds, a trim that had looked before it is over, and seen.
 const CUT_WITHIN: u64 = 15_000_000;
 
@@ -136,13 +138,14 @@ impl Facts {
         self.silences(process).any(|silence| silence.touches(from, until))
     }
 
-    /// How many owners may have died, or seemed to have, in this time.
+    /// How many owners may have died, or seemed to have, in this time: from just before, since a server gives what there is
+    /// also to one of which it does not know yet that it is dead.
     pub(in crate::history) fn deaths(&self, from: u64, until: u64) -> u64 {
         // Who was silent when it stopped may not have been able to give back what it had.
         let silent_at = |process: &Process, at| process.silences.iter().any(|silence| silence.touches(at, at));
         let crashed = |process: &&Process| {
             process.ended.is_some_and(|(at, how)| {
-                (from..=until).contains(&at)
+                (from.saturating_sub(SERVED_WITHIN)..=until).contains(&at)
                     && (how.is_crash()
                         || silent_at(process, at)
                         || process.stopping.is_some_and(|at| silent_at(process, at)))

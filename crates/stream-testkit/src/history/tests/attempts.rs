@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn an_attempt_that_is_left_out_needs_a_death() {
     let skip = |case: &mut Case| {
-        case.published(6, Fate::Handled).done(1_000, 1, 6, 2);
+        let published = What::Published { entry: id(6), number: 6, key: None, fate: Fate::Handled };
+        case.at(200, published).done(1_000, 1, 6, 2);
     };
     let mut case = good();
     skip(&mut case);
@@ -16,7 +17,10 @@ fn an_attempt_that_is_left_out_needs_a_death() {
     let mut stopped = case.clone();
     stopped.ended(500, 3, Ending::Stopped).fails(Rule::Attempts, "without a death");
     let mut before_it_was_published = case.clone();
-    before_it_was_published.ended(5, 3, Ending::Killed).fails(Rule::Attempts, "without a death");
+    before_it_was_published.ended(100, 3, Ending::Killed).fails(Rule::Attempts, "without a death");
+    // Its read was waiting, and the server had not noticed.
+    let mut just_before = case.clone();
+    just_before.ended(180, 3, Ending::Killed).holds();
     let mut server = case.clone();
     server.silent(None, Cause::Server, 400, 500).holds();
     let mut cut = case.clone();
