@@ -64,12 +64,15 @@ impl Count<'_> {
         let mut before: Option<&Run> = None;
         // Whether the last start was counted before a loss, which the server's count does not know of.
         let mut carried = false;
+        // The first start since the group last counted anew.
+        let mut anew = 0;
         for (place, run) in self.entry.runs.iter().enumerate() {
             let lost = carried || before.is_some_and(|before| facts.lost_group_between(before.began, run.began));
             let held = facts.held_through_a_loss(run.process, since, run.began);
             if lost && (1..=highest).contains(&run.attempt) {
                 // Who owned what, and how often it was started, went with the group, all of it or the latest.
                 highest = run.attempt - 1;
+                anew = place;
             }
             let due = highest + 1;
             // A stop that cuts the last start short is nobody's death: it is started once more, as often as that happens.
@@ -80,7 +83,7 @@ impl Count<'_> {
             });
             if run.attempt < due {
                 // A later one of the same number is judged in its turn.
-                let seen = self.entry.runs[..place].iter().any(|other| other.attempt == run.attempt);
+                let seen = self.entry.runs[anew..place].iter().any(|other| other.attempt == run.attempt);
                 // Who took it over by a command whose reply was lost finds it as if it had read it, and counts its start as
                 // the one that was cut off.
                 let took_it_blindly = before.is_some_and(|before| {

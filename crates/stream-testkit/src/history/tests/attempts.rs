@@ -59,6 +59,10 @@ fn an_attempt_is_never_counted_twice() {
     case.published(6, Fate::Handled).failed(5_000, 2, 6, 1).failed(5_600, 2, 6, 2).done(6_100, 1, 6, 1);
     case.silent(Some(1), Cause::Frozen, 10, 6_000);
     case.fails(Rule::Attempts, "attempt 1 where 3 was due");
+    // Which numbers there were before a loss says nothing of that.
+    let mut case = good();
+    case.published(6, Fate::Handled).failed(1_000, 2, 6, 1).failed(1_100, 2, 6, 2).lost_group(1_150);
+    case.done(5_000, 2, 6, 2).done(6_100, 1, 6, 1).silent(Some(1), Cause::Frozen, 10, 6_000).holds();
 }
 
 #[test]
