@@ -66,6 +66,8 @@ impl Count<'_> {
         let mut carried = false;
         // The first start since the group last counted anew.
         let mut anew = 0;
+        // The highest number before the last start, where that began with a lower one.
+        let mut passed_by = None;
         for (place, run) in self.entry.runs.iter().enumerate() {
             let lost = carried || before.is_some_and(|before| facts.lost_group_between(before.began, run.began));
             let held = facts.held_through_a_loss(run.process, since, run.began);
@@ -73,6 +75,10 @@ impl Count<'_> {
                 // Who owned what, and how often it was started, went with the group, all of it or the latest.
                 highest = run.attempt - 1;
                 anew = place;
+            }
+            if let Some(passed_by) = passed_by.take() {
+                // The server's count is that of whichever of the two was set last.
+                highest = if run.attempt > passed_by { passed_by } else { before.map_or(highest, |run| run.attempt) };
             }
             let due = highest + 1;
             // A stop that cuts the last start short is nobody's death: it is started once more, as often as that happens.
@@ -90,7 +96,8 @@ impl Count<'_> {
                     (before.attempt, true) == (run.attempt, before.process != run.process)
                         && facts.was_silent_between(run.process, before.began, run.began)
                 });
-                if !took_it_blindly && !stopped && (seen || !facts.is_unaware(run.process, run.began)) {
+                passed_by = (!took_it_blindly && !stopped).then_some(highest);
+                if passed_by.is_some() && (seen || !facts.is_unaware(run.process, run.began)) {
                     self.wrong.push(format!("attempt {} where {due} was due", run.attempt));
                 }
             } else if run.attempt > due && !(lost && self.goes_on(place)) {

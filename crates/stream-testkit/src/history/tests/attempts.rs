@@ -55,6 +55,16 @@ fn an_attempt_is_never_counted_twice() {
     let mut case = good();
     case.published(6, Fate::Handled).done(5_000, 2, 6, 2).done(6_100, 1, 6, 1);
     case.silent(Some(1), Cause::Frozen, 10, 6_000).holds();
+    // It goes on with either number.
+    for (next, due) in [(2, None), (3, None), (1, Some(2)), (4, Some(3))] {
+        let mut case = good();
+        case.published(6, Fate::Handled).failed(5_000, 2, 6, 2).failed(6_100, 1, 6, 1).done(9_000, 1, 6, next);
+        case.silent(Some(1), Cause::Frozen, 10, 6_000);
+        match due {
+            None => _ = case.holds(),
+            Some(due) => _ = case.fails(Rule::Attempts, &format!("attempt {next} where {due} was due")),
+        }
+    }
     let mut case = good();
     case.published(6, Fate::Handled).failed(5_000, 2, 6, 1).failed(5_600, 2, 6, 2).done(6_100, 1, 6, 1);
     case.silent(Some(1), Cause::Frozen, 10, 6_000);
