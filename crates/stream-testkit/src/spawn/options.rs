@@ -102,7 +102,7 @@ impl ServerOptions {
         self
     }
 
-    pub(super) fn password(&self) -> Option<&str> {
+    pub(crate) fn password(&self) -> Option<&str> {
         self.password.as_deref()
     }
 

@@ -9,41 +9,66 @@ use crate::{Network, RealServer, ServerBinary, ServerOptions, eventually};
 
 /// What the sentinels call the master.
 const MASTER: &str = "main";
+/// The password of the sentinels, where the servers have one.
+const WATCHWORD: &str = "watchword";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A master, a replica, and three sentinels that watch them and hold the master to be down after three seconds; sooner,
 /// and a busy machine looks like a dead master.
-#[derive(Debug)]
 pub struct SentinelSetup {
     /// The master to begin with, and its replica.
     pub servers: [RealServer; 2],
     /// Three, of which two have to agree.
     pub sentinels: Vec<RealServer>,
+    /// What the URL has before the sentinels and behind the master: passwords, if there are any.
+    login: String,
+    query: String,
+}
+
+impl std::fmt::Debug for SentinelSetup {
+    /// Leaves out the passwords.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { servers, sentinels, .. } = self;
+        f.debug_struct("SentinelSetup").field("servers", servers).field("sentinels", sentinels).finish_non_exhaustive()
+    }
 }
 
 impl SentinelSetup {
     /// Starts everything and waits until the sentinels know each other and the replica; containers in a network of their own.
-    /// `options` are for the servers.
+    /// `options` are for the servers; with a password there, the sentinels have one of their own.
     ///
     /// # Panics
     /// When it cannot be started, or is not ready within two minutes.
     pub async fn start(binary: &ServerBinary, options: &ServerOptions) -> Self {
         let network = Network::of(binary).await.unwrap();
         let network = network.as_ref();
+        let mut options = options.clone();
+        if let Some(password) = options.password().map(str::to_owned) {
+            options = options.args(["--masterauth", &password]);
+        }
+        let options = &options;
         let master = RealServer::start_in(binary, options, network).await.unwrap();
         let (host, port) = (master.host(), master.port().to_string());
         let replica = options.clone().args(["--replicaof", host, &port]);
         let replica = RealServer::start_in(binary, &replica, network).await.unwrap();
-        let config = format!(
+        let mut config = format!(
             "sentinel monitor {MASTER} {host} {port} 2\nsentinel down-after-milliseconds {MASTER} 3000\n\
              sentinel failover-timeout {MASTER} 10000\n"
         );
-        let options = ServerOptions::new().config(config).arg("--sentinel");
+        let mut watching = ServerOptions::new();
+        let mut query = String::new();
+        if let Some(password) = options.password() {
+            config += &format!("sentinel auth-pass {MASTER} {password}\nsentinel sentinel-pass {WATCHWORD}\n");
+            watching = watching.requirepass(WATCHWORD);
+            query = format!("?sentinel_pass={WATCHWORD}");
+        }
+        let login = options.password().map_or_else(String::new, |password| format!(":{password}@"));
+        let options = watching.config(config).arg("--sentinel");
         let mut sentinels = Vec::new();
         for _ in 0..3 {
             sentinels.push(RealServer::start_in(binary, &options, network).await.unwrap());
         }
-        let this = Self { servers: [master, replica], sentinels };
+        let this = Self { servers: [master, replica], sentinels, login, query };
         this.until_watched().await;
         this
     }
@@ -51,7 +76,7 @@ impl SentinelSetup {
     /// The URL for the library.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(RealServer::address).collect();
-        format!("redis+sentinel://{}/{MASTER}", hosts.join(","))
+        format!("redis+sentinel://{}{}/{MASTER}{}", self.login, hosts.join(","), self.query)
     }
 
     /// Which of the servers the sentinels hold to be the master; the first that answers is believed.

@@ -5,6 +5,7 @@ mod cut_off;
 mod judged;
 mod load;
 mod sentinel;
+mod sentinel_access;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
