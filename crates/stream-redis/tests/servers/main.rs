@@ -12,3 +12,5 @@ mod reader;
 mod scripts;
 #[cfg(feature = "rustls")]
 mod tls;
+#[cfg(feature = "rustls")]
+mod tls_cluster;

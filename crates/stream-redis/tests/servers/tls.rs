@@ -18,10 +18,10 @@ use crate::every_server::{key, on_every_binary};
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// An authority, certificates for `localhost` (one that is good and one that has expired) and one for a client.
-struct Certificates(tempfile::TempDir);
+pub(crate) struct Certificates(tempfile::TempDir);
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let this = Self(tempfile::tempdir().unwrap());
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -56,7 +56,7 @@ impl Certificates {
     }
 
     /// The same for `localhost`, whatever the address is.
-    fn localhost(&self) -> TlsOptions {
+    pub(crate) fn localhost(&self) -> TlsOptions {
         self.trusted().server_name("localhost")
     }
 
@@ -66,7 +66,7 @@ impl Certificates {
     }
 
     /// The same with the certificate `name`.
-    async fn serve_as(
+    pub(crate) async fn serve_as(
         &self,
         binary: &ServerBinary,
         name: &str,
@@ -111,7 +111,7 @@ fn through(port: u16, sentinel: Option<TlsOptions>, server: Option<TlsOptions>) 
 
 /// Tells the password of the moment.
 #[derive(Debug, Clone)]
-struct Rotating(Arc<Mutex<&'static str>>);
+pub(crate) struct Rotating(pub(crate) Arc<Mutex<&'static str>>);
 
 #[async_trait::async_trait]
 impl CredentialProvider for Rotating {
@@ -121,7 +121,7 @@ impl CredentialProvider for Rotating {
 }
 
 /// What servers that are built without TLS say when they are started with it: Redis, Valkey 9.
-const WITHOUT_TLS: [&str; 2] = [">>> 'tls-cert-file", "Failed finding TLS support"];
+const WITHOUT_TLS: [&str; 3] = [">>> 'tls-cert-file", ">>> 'tls-cluster", "Failed finding TLS support"];
 
 async fn check(options: ConnectOptions) {
     check_client(&Client::from_options(options)).await;
