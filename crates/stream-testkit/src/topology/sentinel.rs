@@ -58,7 +58,7 @@ impl SentinelSetup {
         let mut watching = ServerOptions::new();
         let mut query = String::new();
         if let Some(password) = options.password() {
-            config += &format!("sentinel auth-pass {MASTER} {password}\nsentinel sentinel-pass {WATCHWORD}\n");
+            config = format!("{config}sentinel auth-pass {MASTER} {password}\nsentinel sentinel-pass {WATCHWORD}\n");
             watching = watching.requirepass(WATCHWORD);
             query = format!("?sentinel_pass={WATCHWORD}");
         }
