@@ -153,7 +153,7 @@ impl Drive {
             let fleet = &mut scene.fleet;
             note(fleet, &found);
             let verdict = fleet.history.check(&expectations());
-            let memory = Memory::of(&fleet.history, VETERAN, began, published_until);
+            let memory = Memory::of(&fleet.history, began, published_until);
             let seconds = (published_until - began) as f64 / 1e6;
             Ok(Outcome {
                 verdict,

@@ -1,5 +1,6 @@
 //! The outcome of a soak, for people.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use stream_testkit::history::{Rule, Verdict};
@@ -14,7 +15,8 @@ const EXAMPLES: usize = 5;
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) verdict: Verdict,
-    pub(crate) memory: Option<Memory>,
+    /// By the number of the process.
+    pub(crate) memory: BTreeMap<u32, Memory>,
     pub(crate) tally: Faults,
     /// Messages that were sent.
     pub(crate) sent: u64,
@@ -29,8 +31,9 @@ impl Outcome {
         self.verdict.holds() && self.is_flat() && self.is_bounded() && self.verdict.counts.handled > 0
     }
 
+    /// Where the system tells nothing of memory, nothing is shown.
     fn is_flat(&self) -> bool {
-        self.memory.is_none_or(Memory::is_flat)
+        !self.memory.is_empty() && self.memory.values().all(|memory| memory.is_flat())
     }
 
     /// Nothing comes again but what was in flight when something died.
@@ -67,14 +70,15 @@ impl fmt::Display for Outcome {
         }
         let again = format!("at most {}, in flight at faults", counts.in_flight);
         row("handled again", counts.handled_again.to_string(), again, self.is_bounded());
-        let (memory, most) = match self.memory {
-            Some(memory) => (
-                format!("{:.1} MiB", memory.last_quarter as f64 / 1024.0),
-                format!("at most {:.1} MiB", memory.second_quarter as f64 * 1.1 / 1024.0),
-            ),
-            None => ("unknown".to_owned(), String::new()),
-        };
-        row("memory, last quarter", memory, most, self.is_flat());
+        let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
+        for (process, memory) in &self.memory {
+            let most = format!("at most {} MiB", mib(memory.second_quarter * 11 / 10));
+            let what = format!("memory of process {process}, last quarter");
+            row(&what, format!("{} MiB", mib(memory.last_quarter)), most, memory.is_flat());
+        }
+        if self.memory.is_empty() {
+            row("memory, last quarter", "unknown".to_owned(), "of one process at least".to_owned(), false);
+        }
         let mut info = |what: &str, found: String| rows.push([what.to_owned(), found, String::new(), String::new()]);
         info("sent", self.sent.to_string());
         info("confirmed", counts.published.to_string());
