@@ -221,15 +221,18 @@ impl<T> Ledger<T> {
         self.greatest = EntryId::ZERO;
     }
 
-    /// The entries whose lease was confirmed at least `age` before `now`, by ascending id: what is to be renewed.
+    /// The entries whose lease was confirmed at least `age` before `now`: what is to be renewed, the oldest confirmation first,
+    /// and of the same by ascending id.
     pub fn due(&self, now: Instant, age: Duration) -> Vec<(EntryId, Slot)> {
         let mut due: Vec<_> = self
             .iter()
-            .filter(|(_, _, lease)| matches!(lease, Lease::Held(at) if now.saturating_duration_since(*at) >= age))
-            .map(|(slot, id, _)| (id, slot))
+            .filter_map(|(slot, id, lease)| match lease {
+                Lease::Held(at) if now.saturating_duration_since(at) >= age => Some((at, id, slot)),
+                _ => None,
+            })
             .collect();
-        due.sort_unstable_by_key(|(id, _)| *id);
-        due
+        due.sort_unstable_by_key(|(at, id, _)| (*at, *id));
+        due.into_iter().map(|(_, id, slot)| (id, slot)).collect()
     }
 
     /// Everything held, in no order.

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::iter;
 use stream_core::{ClaimCursor, Entry, EntryId, Holder, Lease, NextStep, SearchBudget, Slot};
 use stream_redis::command::{XAck, XAutoClaim, XInfoConsumers, XPending, XRange};
 use stream_redis::{Error, ErrorKind, Recovery};
@@ -19,6 +21,8 @@ use crate::observe::{Event, count};
 
 /// So many leases are renewed by one call: under a millisecond of the server's time.
 const CHUNK: usize = 250;
+/// So many such calls are under way at a time: the way to the server takes time as well.
+const IN_FLIGHT: usize = 4;
 /// So many entries are claimed by one call, which looks at ten times as many.
 const PAGE: usize = 100;
 /// So many pages are searched without a pause.
@@ -59,7 +63,7 @@ async fn renew_loop(stream: &Stream) {
             continue;
         }
         let sent = now();
-        let renewed = stream.link.within(every, renew(stream, pause > 0)).await;
+        let renewed = renew(stream, pause > 0).await;
         if stream.link.is_plain() && !std::mem::replace(&mut plain, true) {
             let error = Error::new(ErrorKind::NoPermission, "the server does not allow EVALSHA and EVAL to this user");
             stream.degraded("without scripts, an entry counts as lost before its lease is over", &error);
@@ -99,28 +103,39 @@ async fn renew(stream: &Stream, refused: bool) -> Result<bool, Error> {
         }
         due
     };
-    for chunk in due.chunks(CHUNK) {
-        let ids: Vec<EntryId> = chunk.iter().map(|(id, _)| *id).collect();
-        let sent = now();
-        let lease = stream.config.lease.lease();
-        let lost = stream.link.renew(&stream.owner, &ids, lease).await?;
-        let mut gone = Vec::new();
-        {
-            let mut book = stream.book();
-            for (id, slot) in chunk {
-                if !lost.contains(id) {
-                    book.ledger.confirm(*slot, sent);
-                } else if book.ledger.stage(*slot) != Some(stream_core::Stage::Settling) {
-                    // What is being acknowledged is expected to be gone.
-                    gone.push(*slot);
-                }
+    // How long all of it takes is no matter, as long as each answer comes in time: what is renewed last has the longest left.
+    let chunks: Vec<_> = due.chunks(CHUNK).map(<[_]>::to_vec).collect();
+    let mut chunks = iter(chunks).map(|chunk| renew_chunk(stream, chunk)).buffer_unordered(IN_FLIGHT);
+    while let Some(renewed) = chunks.next().await {
+        renewed?;
+    }
+    drop(chunks);
+    Ok(!due.is_empty())
+}
+
+async fn renew_chunk(stream: &Stream, chunk: Vec<(EntryId, Slot)>) -> Result<(), Error> {
+    let lease = stream.config.lease;
+    let mut ids: Vec<EntryId> = chunk.iter().map(|(id, _)| *id).collect();
+    ids.sort_unstable();
+    let sent = now();
+    let renewed = stream.link.renew(&stream.owner, &ids, lease.lease());
+    let lost = stream.link.within(lease.renew_every(), renewed).await?;
+    let mut gone = Vec::new();
+    {
+        let mut book = stream.book();
+        for (id, slot) in &chunk {
+            if !lost.contains(id) {
+                book.ledger.confirm(*slot, sent);
+            } else if book.ledger.stage(*slot) != Some(stream_core::Stage::Settling) {
+                // What is being acknowledged is expected to be gone.
+                gone.push(*slot);
             }
         }
-        for slot in gone {
-            stream.lost(slot);
-        }
     }
-    Ok(!due.is_empty())
+    for slot in gone {
+        stream.lost(slot);
+    }
+    Ok(())
 }
 
 async fn claim_loop(stream: &Stream, taken_over: &mpsc::Sender<TakenOver>) {

@@ -9,7 +9,7 @@ use stream_testkit::MemoryServer;
 use stream_testkit::memory::{Fault, Profile};
 use tokio::time::sleep;
 
-use super::support::{Journal, abandoned, settled};
+use super::support::{Journal, abandoned, publish, settled};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// The claim interval is a third of the lease, give or take a tenth.
@@ -205,4 +205,46 @@ async fn what_was_claimed_longer_than_a_lease_ago_is_not_started_unasked() {
     assert_eq!(owner(), Some(("other".to_owned(), 3)));
     shutdown.stop();
     run.await.unwrap();
+}
+
+/// The way to the server is most of the time that renewing takes; were it one call after the other, all would not get their turn
+/// in a lease.
+#[tokio::test(start_paused = true)]
+async fn many_leases_are_kept_also_where_the_server_is_far_away() {
+    const HELD: usize = 10_000;
+    let server = MemoryServer::new();
+    publish(&server, "s", HELD);
+    server.set_latency(Duration::from_millis(40));
+    let journal = Journal::default();
+    let lease = |name: &str| {
+        let consumer = Consumer::durable(&server.client()).stream("s").group("g").consumer(name);
+        consumer.lease(Duration::from_secs(1)).block(Duration::from_millis(200)).prefetch(HELD)
+    };
+    let busy = Shutdown::new();
+    let run_busy = tokio::spawn({
+        let (consumer, busy, journal) =
+            (lease("busy").concurrency(HELD).build().unwrap(), busy.clone(), journal.clone());
+        async move {
+            let handler = move |cx: Context| {
+                let noted = journal.done(cx);
+                async move {
+                    noted.await;
+                    sleep(Duration::from_secs(10)).await;
+                }
+            };
+            consumer.run_with(&busy, handler).await.unwrap().stats
+        }
+    });
+    stream_testkit::eventually(Duration::from_mins(1), "all to be started", || {
+        std::future::ready((journal.attempts().len() == HELD).then_some(()))
+    })
+    .await;
+    // Somebody who takes over whatever is left alone for a lease.
+    let (idle, run_idle) = run(lease("idle"), &journal);
+    settled(&server, "s", "g", HELD, &journal).await;
+    busy.stop();
+    idle.stop();
+    let (busy, idle) = (run_busy.await.unwrap(), run_idle.await.unwrap());
+    assert_eq!((busy.leases_lost, busy.acknowledged, idle.taken_over), (0, HELD as u64, 0), "{busy:?} {idle:?}");
+    assert!(journal.attempts().values().all(|attempts| *attempts == [1]));
 }
