@@ -68,7 +68,7 @@ impl Mutation {
                     claim.push(id);
                 }
                 claim.push("JUSTID");
-                Some(Changed::Sent { request: claim, answer: Some(Value::Array(Vec::new())) })
+                Some(Changed::Sent { request: claim, answer: Some(Value::Array(vec![Value::Array(Vec::new()); 3])) })
             }
             (Self::CursorRestarts, "XAUTOCLAIM") => Some(Changed::sent(replaced("XAUTOCLAIM", &args, 5, b"0-0"))),
             (Self::TrimDelivered, "XPENDING") if args.len() == 3 && machine.group.is_none() => {

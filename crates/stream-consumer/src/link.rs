@@ -14,7 +14,9 @@ use std::time::{Duration, Instant as Moment};
 
 use stream_core::{Backoff, BackoffPolicy, DeadLetter, EntryId, StreamKey};
 use stream_redis::command::{self, Command};
-use stream_redis::{Client, Connection, Error, ErrorKind, Fenced, NodeDoubt, Owner, Recovery, Taken};
+use stream_redis::{
+    Client, Connection, Error, ErrorKind, Fenced, HandedBack, NodeDoubt, Owner, Recovery, Renewed, Taken,
+};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -139,13 +141,13 @@ impl Link {
         self.connection().await.map(drop)
     }
 
-    pub(crate) async fn renew(&self, owner: &Owner, ids: &[EntryId], lease: Duration) -> Result<Vec<EntryId>, Error> {
+    pub(crate) async fn renew(&self, owner: &Owner, ids: &[EntryId], lease: Duration) -> Result<Renewed, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.renew(connection.as_ref(), owner, ids, lease).await;
         self.judged(&connection, result)
     }
 
-    pub(crate) async fn hand_back(&self, owner: &Owner, entries: &[(EntryId, u64)]) -> Result<u64, Error> {
+    pub(crate) async fn hand_back(&self, owner: &Owner, entries: &[(EntryId, u64)]) -> Result<HandedBack, Error> {
         let connection = self.connection().await?;
         let result = self.fenced.hand_back(connection.as_ref(), owner, entries).await;
         self.judged(&connection, result)

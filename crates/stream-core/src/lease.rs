@@ -10,9 +10,6 @@ use crate::PolicyError;
 
 /// The shortest lease: below it, an ordinary pause of a process is taken for its death.
 const SHORTEST: Duration = Duration::from_millis(300);
-/// The longest lease.
-const LONGEST: Duration = Duration::from_hours(24);
-
 /// How long a [`Certainty`] is good for; less for short leases.
 const LONGEST_CERTAINTY: Duration = Duration::from_millis(10);
 
@@ -49,6 +46,9 @@ impl Default for LeasePolicy {
 }
 
 impl LeasePolicy {
+    /// The longest lease: a day.
+    pub const LONGEST: Duration = Duration::from_hours(24);
+
     /// A lease of `lease`.
     ///
     /// # Errors
@@ -58,8 +58,8 @@ impl LeasePolicy {
         if lease < SHORTEST {
             return Err(PolicyError::TooShort { what: "the lease", given: lease, least: SHORTEST });
         }
-        if lease > LONGEST {
-            return Err(PolicyError::TooLong { what: "the lease", given: lease, greatest: LONGEST });
+        if lease > Self::LONGEST {
+            return Err(PolicyError::TooLong { what: "the lease", given: lease, greatest: Self::LONGEST });
         }
         Ok(Self::of(lease))
     }

@@ -427,15 +427,17 @@ mod tests {
                     Op::Due(now, age) => {
                         let age = Duration::from_millis(u64::from(age));
                         let due: Vec<_> = ledger.due(at(now), age).into_iter().map(|(id, _)| id.ms() - 1).collect();
-                        let expected: Vec<_> = model
+                        let mut expected: Vec<_> = model
                             .iter()
-                            .filter(|(_, (_, _, lease))| match lease {
-                                Lease::Held(since) => at(now).saturating_duration_since(*since) >= age,
-                                _ => false,
+                            .filter_map(|(n, (_, _, lease))| match lease {
+                                Lease::Held(since) if at(now).saturating_duration_since(*since) >= age => {
+                                    Some((*since, u64::from(*n)))
+                                }
+                                _ => None,
                             })
-                            .map(|(n, _)| u64::from(*n))
                             .collect();
-                        prop_assert_eq!(due, expected);
+                        expected.sort_unstable();
+                        prop_assert_eq!(due, expected.into_iter().map(|(_, n)| n).collect::<Vec<_>>());
                     }
                 }
                 prop_assert_eq!(ledger.len(), model.len());

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stream_core::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
+use stream_core::{ConsumerName, Entry, EntryId, GroupName, LeasePolicy, StreamKey};
 
 use crate::command::{Script, decode};
 use crate::{Connection, Error, ErrorKind, Request, Value};
 
 /// The idle time of an entry that was handed back: longer than any lease, so that the next claim takes it at once.
-const HANDED_BACK: Duration = Duration::from_hours(1);
+const HANDED_BACK: Duration = LeasePolicy::LONGEST.saturating_add(Duration::from_hours(1));
 
 /// Entries that are handed back in one script. Redis 8.6 keeps pending entries in the order of their last touch and walks
 /// over all later ones to file one as untouched for long: 0.7 ms each in front of 100 000 pending entries.
@@ -50,6 +50,30 @@ pub enum Taken {
     Deleted,
 }
 
+/// What became of entries whose lease was to begin anew.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Renewed {
+    /// Those that the consumer does not own any more.
+    pub lost: Vec<EntryId>,
+    /// Those that it owned, and that were deleted from the stream: they are pending nowhere now. Servers before 7.0 do not
+    /// tell, and keep them pending.
+    pub deleted: Vec<EntryId>,
+    /// Those that are pending nowhere and not in the stream: somebody's search has dropped what was deleted, or another owner
+    /// was done with them and they were trimmed. Without scripts they count as lost.
+    pub gone: Vec<EntryId>,
+}
+
+/// What became of entries that were to be given back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandedBack {
+    /// How many were.
+    pub number: u64,
+    /// Those that were deleted from the stream, as in [`Renewed::deleted`].
+    pub deleted: Vec<EntryId>,
+}
+
 /// Fenced steps on pending entries. Cheap; one for all connections to the same server.
 ///
 /// Starts with scripts. Where the server does not let this user run them, it warns once and uses plain commands from then
@@ -70,7 +94,7 @@ impl Fenced {
         self.plain.load(Ordering::Relaxed)
     }
 
-    /// Starts the lease of `ids` (ascending, up to 250) anew; returns those that are lost. The delivery count stays.
+    /// Starts the lease of `ids` (ascending, up to 250) anew; returns those that are lost or deleted. The delivery count stays.
     ///
     /// Without scripts, an entry that nobody touched for two thirds of the `lease` counts as lost.
     ///
@@ -82,9 +106,13 @@ impl Fenced {
         owner: &Owner,
         ids: &[EntryId],
         lease: Duration,
-    ) -> Result<Vec<EntryId>, Error> {
-        match self.lost(connection, Script::renew(), owner, ids).await? {
-            Some(lost) => Ok(lost),
+    ) -> Result<Renewed, Error> {
+        if ids.is_empty() {
+            return Ok(Renewed::default());
+        }
+        let args = |request| with_ids(owner_args(request, owner), ids);
+        match self.script(connection, Script::renew(), &[&owner.key], args, decode_renewed).await? {
+            Some(renewed) => Ok(renewed),
             None => plain::renew(connection, owner, ids, lease).await,
         }
     }
@@ -102,18 +130,20 @@ impl Fenced {
         connection: &dyn Connection,
         owner: &Owner,
         entries: &[(EntryId, u64)],
-    ) -> Result<u64, Error> {
+    ) -> Result<HandedBack, Error> {
         let idle = crate::command::milliseconds(HANDED_BACK);
-        let mut done = 0;
+        let mut all = HandedBack::default();
         for entries in entries.chunks(HAND_BACK_CHUNK) {
             let args = |request| with_counts(owner_args(request, owner).int(idle), entries);
-            let count = |value| decode::count(&value);
-            done += match self.script(connection, Script::hand_back(), &[&owner.key], args, count).await? {
-                Some(count) => count,
-                None => plain::hand_back(connection, owner, entries, HANDED_BACK).await?,
-            };
+            let back =
+                match self.script(connection, Script::hand_back(), &[&owner.key], args, decode_handed_back).await? {
+                    Some(back) => back,
+                    None => plain::hand_back(connection, owner, entries, HANDED_BACK).await?,
+                };
+            all.number += back.number;
+            all.deleted.extend(back.deleted);
         }
-        Ok(done)
+        Ok(all)
     }
 
     /// Sets the delivery counts of `entries` to exactly the numbers given and starts their leases anew: the step before
@@ -323,6 +353,27 @@ fn with_ids(request: Request, ids: &[EntryId]) -> Request {
 
 fn with_counts(request: Request, entries: &[(EntryId, u64)]) -> Request {
     entries.iter().fold(request, |request, &(id, count)| request.id(id).int(count))
+}
+
+fn decode_renewed(value: Value) -> Result<Renewed, Error> {
+    match value {
+        Value::Array(lists) if lists.len() == 3 => {
+            let mut lists = lists.into_iter().map(decode::ids);
+            let mut next = || lists.next().unwrap_or_else(|| Ok(Vec::new()));
+            Ok(Renewed { lost: next()?, deleted: next()?, gone: next()? })
+        }
+        _ => Err(decode::unexpected("three lists of ids", &value)),
+    }
+}
+
+fn decode_handed_back(value: Value) -> Result<HandedBack, Error> {
+    match value {
+        Value::Array(mut parts) if !parts.is_empty() => {
+            let deleted = decode::ids(Value::Array(parts.split_off(1)))?;
+            Ok(HandedBack { number: decode::count(&parts[0])?, deleted })
+        }
+        _ => Err(decode::unexpected("a number and ids", &value)),
+    }
 }
 
 fn decode_taken(value: Value, expected: usize) -> Result<Vec<Taken>, Error> {

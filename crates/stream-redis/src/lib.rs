@@ -26,7 +26,7 @@ pub use client::Client;
 pub use cluster::ClusterOptions;
 pub use connection::{Connection, Connector, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Rest};
 pub use error::{Error, ErrorKind, ServerError};
-pub use fenced::{Fenced, Owner, Taken};
+pub use fenced::{Fenced, HandedBack, Owner, Renewed, Taken};
 pub use options::{
     Address, ConnectOptions, ConnectOptionsBuilder, CredentialProvider, Credentials, Keepalive, Protocol,
 };

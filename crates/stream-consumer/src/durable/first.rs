@@ -183,7 +183,10 @@ impl Question {
         let (asked, lease) = (now(), &stream.config.lease);
         let mut lost = Vec::new();
         for chunk in self.ids.chunks(CHUNK) {
-            lost.extend(stream.link.renew(&stream.owner, chunk, lease.lease()).await?);
+            let renewed = stream.link.renew(&stream.owner, chunk, lease.lease()).await?;
+            lost.extend(renewed.lost);
+            // They are here, and start all the same.
+            renewed.deleted.into_iter().for_each(|id| stream.deleted(id));
         }
         self.ids.retain(|id| !lost.contains(id));
         self.lost.extend(lost);

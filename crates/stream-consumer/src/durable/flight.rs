@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::{SmallVec, smallvec};
 use stream_core::{EntryId, Slot, Takeover};
-use stream_redis::{Error, ErrorKind, Recovery, Taken};
+use stream_redis::{Error, ErrorKind, HandedBack, Recovery, Taken};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant as Deadline, sleep, timeout, timeout_at};
 
@@ -76,7 +76,7 @@ pub(crate) enum Landed {
     },
     HandedBack {
         number: u64,
-        result: Result<u64, Error>,
+        result: Result<HandedBack, Error>,
     },
 }
 

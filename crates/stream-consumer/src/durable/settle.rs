@@ -393,8 +393,9 @@ impl<W: Work> Worker<W> {
                 self.handing_back -= number;
                 match result {
                     Ok(back) => {
-                        count(&self.stream.counters.handed_back, back);
-                        self.report.handed_back += back;
+                        count(&self.stream.counters.handed_back, back.number);
+                        self.report.handed_back += back.number;
+                        back.deleted.into_iter().for_each(|id| self.stream.deleted(id));
                     }
                     Err(_) => self.report.left_pending += number,
                 }

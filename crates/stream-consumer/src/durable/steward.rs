@@ -119,18 +119,27 @@ async fn renew_chunk(stream: &Stream, chunk: Vec<(EntryId, Slot)>) -> Result<(),
     ids.sort_unstable();
     let sent = now();
     let renewed = stream.link.renew(&stream.owner, &ids, lease.lease());
-    let lost = stream.link.within(lease.renew_every(), renewed).await?;
-    let mut gone = Vec::new();
+    let renewed = stream.link.within(lease.renew_every(), renewed).await?;
+    let (mut gone, mut deleted) = (Vec::new(), Vec::new());
     {
         let mut book = stream.book();
         for (id, slot) in &chunk {
-            if !lost.contains(id) {
+            let is_gone = || renewed.gone.contains(id);
+            if renewed.deleted.contains(id) {
+                deleted.push(*id);
+            } else if matches!(book.ledger.lease(*slot), Lease::Held(at) if lease.is_certain(at, sent)) && is_gone() {
+                // Nobody else had it, and whose search has dropped it has told.
+                book.ledger.orphan(*slot);
+            } else if !is_gone() && !renewed.lost.contains(id) {
                 book.ledger.confirm(*slot, sent);
             } else if book.ledger.stage(*slot) != Some(stream_core::Stage::Settling) {
                 // What is being acknowledged is expected to be gone.
                 gone.push(*slot);
             }
         }
+    }
+    for id in deleted {
+        stream.deleted(id);
     }
     for slot in gone {
         stream.lost(slot);

@@ -259,7 +259,9 @@ impl<W: Work> Worker<W> {
         {
             for chunk in self.counts_of(&left).chunks(250) {
                 let back = self.stream.link.hand_back(&self.stream.owner, chunk).await;
-                self.report.handed_back += back.unwrap_or(0);
+                let back = back.unwrap_or_default();
+                self.report.handed_back += back.number;
+                back.deleted.into_iter().for_each(|id| self.stream.deleted(id));
             }
         }
         self.stream.link.remove_consumer(&self.stream.owner).await.unwrap_or(false)

@@ -233,8 +233,15 @@ impl Stream {
         }
     }
 
-    /// An entry was deleted while it was pending: a lost message, which at least is not silent.
+    /// An entry was deleted while it was pending: a lost message, which at least is not silent. Where it is held, it comes to
+    /// nobody else: what handles it may end.
     pub(crate) fn deleted(&self, id: EntryId) {
+        {
+            let mut book = self.book();
+            if let Some(slot) = book.ledger.find(id) {
+                book.ledger.orphan(slot);
+            }
+        }
         count(&self.counters.deleted_while_pending, 1);
         self.tell(&Event::DeletedWhilePending { id });
     }

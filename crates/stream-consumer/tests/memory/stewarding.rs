@@ -248,3 +248,49 @@ async fn many_leases_are_kept_also_where_the_server_is_far_away() {
     assert_eq!((busy.leases_lost, busy.acknowledged, idle.taken_over), (0, HELD as u64, 0), "{busy:?} {idle:?}");
     assert!(journal.attempts().values().all(|attempts| *attempts == [1]));
 }
+
+/// What somebody deletes while it is handled is nobody else's: no lease was lost, and the loss of the entry is told.
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_while_it_is_held_is_told_as_that_and_handled_to_the_end() {
+    for scripts in [true, false] {
+        let server = MemoryServer::new();
+        publish(&server, "s", 2);
+        if !scripts {
+            server.deny("EVALSHA");
+            server.deny("EVAL");
+        }
+        let told = Told::default();
+        let deleted = Arc::new(Mutex::new(Vec::new()));
+        let client = server.client();
+        let noted = Arc::clone(&deleted);
+        let consumer = Consumer::durable(&client).stream("s").group("g").lease(LEASE).observer(
+            move |_: &StreamKey, event: &Event<'_>| match event {
+                Event::DeletedWhilePending { id } => noted.lock().unwrap().push(*id),
+                Event::LeaseLost { .. } => told.0.lock().unwrap().push("lost"),
+                _ => {}
+            },
+        );
+        let (shutdown, consumer) = (Shutdown::new(), consumer.build().unwrap());
+        let stop = shutdown.clone();
+        let run = tokio::spawn(async move {
+            let handler = |cx: Context| async move {
+                sleep(3 * LEASE).await;
+                assert!(!cx.is_cancelled());
+            };
+            consumer.run_with(&stop, handler).await.unwrap().stats
+        });
+        sleep(Duration::from_secs(5)).await;
+        let id = server.entries("s")[0].id();
+        server.command(["XDEL", "s", &id.to_string()]).unwrap();
+        sleep(4 * LEASE).await;
+        shutdown.stop();
+        let stats = run.await.unwrap();
+        assert_eq!(*deleted.lock().unwrap(), [id], "scripts {scripts}");
+        assert_eq!(
+            (stats.deleted_while_pending, stats.leases_lost, stats.handled),
+            (1, 0, 2),
+            "scripts {scripts}: {stats:?}"
+        );
+        assert!(server.pending("s", "g").is_empty());
+    }
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use stream_core::{Entry, EntryId, StreamKey};
 
-use super::{Owner, Taken};
+use super::{HandedBack, Owner, Renewed, Taken};
 use crate::command::{Command, Trim, XAck, XAdd, XClaim, XPending, XRange, run};
 use crate::{Connection, Error, ErrorKind, Request};
 
@@ -26,12 +26,14 @@ pub(super) async fn renew(
     owner: &Owner,
     ids: &[EntryId],
     lease: Duration,
-) -> Result<Vec<EntryId>, Error> {
+) -> Result<Renewed, Error> {
     let (own, lost) = split(connection, owner, ids, fresh(lease)).await?;
+    let mut deleted = own.clone();
     if !own.is_empty() {
-        run(connection, &XClaim { just_id: true, ..claim(owner, own) }).await?;
+        let claimed = run(connection, &XClaim { just_id: true, ..claim(owner, own) }).await?;
+        deleted.retain(|id| !claimed.ids.contains(id));
     }
-    Ok(lost)
+    Ok(Renewed { lost, deleted, gone: Vec::new() })
 }
 
 pub(super) async fn hand_back(
@@ -39,7 +41,7 @@ pub(super) async fn hand_back(
     owner: &Owner,
     entries: &[(EntryId, u64)],
     idle: Duration,
-) -> Result<u64, Error> {
+) -> Result<HandedBack, Error> {
     let own = owned(connection, owner, entries.iter().map(|&(id, _)| id), FRESH).await?;
     let claims: Vec<_> = entries
         .iter()
@@ -52,7 +54,12 @@ pub(super) async fn hand_back(
         })
         .collect();
     let claimed = run_all(connection, &claims).await?;
-    Ok(claimed.iter().map(|claimed| claimed.ids.len() as u64).sum())
+    let mut back = HandedBack::default();
+    for (claim, claimed) in claims.iter().zip(claimed) {
+        back.number += claimed.ids.len() as u64;
+        back.deleted.extend(claim.ids.iter().filter(|id| !claimed.ids.contains(id)));
+    }
+    Ok(back)
 }
 
 pub(super) async fn take(

@@ -57,10 +57,14 @@ fn row(row_id: &str, idle: i64) -> Value {
 
 #[tokio::test]
 async fn scripts_are_sent_by_digest_and_by_source_once_the_server_asks() {
-    let server = Scripted::new([Err("NOSCRIPT No matching script."), Ok(list([text("2-0")])), Ok(list([]))]);
+    let server = Scripted::new([
+        Err("NOSCRIPT No matching script."),
+        Ok(list([list([text("2-0")]), list([]), list([])])),
+        Ok(list([])),
+    ]);
     let fenced = Fenced::new();
     let ids = [id(1, 0), id(2, 0)];
-    assert_eq!(fenced.renew(&server, &owner(), &ids, LEASE).await.unwrap(), [id(2, 0)]);
+    assert_eq!(fenced.renew(&server, &owner(), &ids, LEASE).await.unwrap().lost, [id(2, 0)]);
     assert_eq!(fenced.acknowledge(&server, &owner(), &ids, LEASE).await.unwrap(), []);
     assert_eq!(
         server.seen(),
@@ -72,7 +76,7 @@ async fn scripts_are_sent_by_digest_and_by_source_once_the_server_asks() {
 async fn arguments_and_replies_of_each_script() {
     let entry = list([text("4-0"), list([text("f"), text("v")])]);
     let server = Scripted::new([
-        Ok(Value::Int(2)),
+        Ok(list([Value::Int(1), text("2-0")])),
         Ok(list([Value::Int(0), Value::Int(1), Value::Int(-1), entry])),
         Ok(text("9-0")),
         Ok(Value::Nil),
@@ -81,7 +85,8 @@ async fn arguments_and_replies_of_each_script() {
     ]);
     let fenced = Fenced::new();
     let owner = owner();
-    assert_eq!(fenced.hand_back(&server, &owner, &[(id(1, 0), 0), (id(2, 0), 3)]).await.unwrap(), 2);
+    let back = fenced.hand_back(&server, &owner, &[(id(1, 0), 0), (id(2, 0), 3)]).await.unwrap();
+    assert_eq!((back.number, back.deleted), (1, vec![id(2, 0)]));
     let entries = [(id(1, 0), 1), (id(2, 0), 2), (id(3, 0), 3), (id(4, 0), 4)];
     let taken = fenced.take(&server, &owner, &entries, true, LEASE).await.unwrap();
     let entry = Entry::new(id(4, 0), [("f", "v")]).unwrap();
@@ -95,7 +100,7 @@ async fn arguments_and_replies_of_each_script() {
     assert_eq!(
         server.seen(),
         [
-            "EVALSHA hand_back 1 s g c 3600000 1-0 0 2-0 3",
+            "EVALSHA hand_back 1 s g c 90000000 1-0 0 2-0 3",
             "EVALSHA take 1 s g c 1 1-0 1 2-0 2 3-0 3 4-0 4",
             "EVALSHA dead_letter 2 s dead g c 1-0 1 n v",
             "EVALSHA dead_letter 2 s dead g c 1-0 0 n v",
@@ -108,14 +113,15 @@ async fn arguments_and_replies_of_each_script() {
 #[tokio::test]
 async fn without_scripts_only_what_is_far_from_the_end_of_its_lease_is_kept() {
     // The lease is 30 s: 19.999 s are safe, 20 s are not.
-    let rows = list([row("1-0", 19_999), row("2-0", 20_000), row("3-0", 0)]);
+    let rows = list([row("1-0", 19_999), row("2-0", 20_000), row("3-0", 0), row("5-0", 0)]);
     let server = Scripted::new([Err(NO_EVAL), Ok(rows), Ok(list([text("1-0")]))]);
     let fenced = Fenced::new();
-    let lost = fenced.renew(&server, &owner(), &[id(1, 0), id(2, 0), id(4, 0)], LEASE).await.unwrap();
-    assert_eq!(lost, [id(2, 0), id(4, 0)]);
+    let ids = [id(1, 0), id(2, 0), id(4, 0), id(5, 0)];
+    let renewed = fenced.renew(&server, &owner(), &ids, LEASE).await.unwrap();
+    assert_eq!((renewed.lost, renewed.deleted), (vec![id(2, 0), id(4, 0)], vec![id(5, 0)]));
     assert_eq!(
         server.seen(),
-        ["EVALSHA renew 1 s g c 1-0 2-0 4-0", "XPENDING s g 1-0 4-0 100 c", "XCLAIM s g c 0 1-0 JUSTID"]
+        ["EVALSHA renew 1 s g c 1-0 2-0 4-0 5-0", "XPENDING s g 1-0 5-0 100 c", "XCLAIM s g c 0 1-0 5-0 JUSTID"]
     );
 }
 
@@ -134,7 +140,7 @@ async fn scripts_are_not_tried_again_once_they_were_refused() {
 #[tokio::test]
 async fn a_refusal_inside_a_script_does_not_switch_scripts_off() {
     for inside in ["NOPERM No permissions to access a key", "OOM command not allowed", "ERR syntax error"] {
-        let server = Scripted::new([Err(inside), Ok(list([]))]);
+        let server = Scripted::new([Err(inside), Ok(list([list([]), list([]), list([])]))]);
         let fenced = Fenced::new();
         let error = fenced.renew(&server, &owner(), &[id(1, 0)], LEASE).await.unwrap_err();
         assert_eq!((error.command(), error.key()), (Some("EVALSHA renew"), Some(&key("s"))));
@@ -228,8 +234,8 @@ async fn without_scripts_a_dead_letter_that_cannot_be_written_leaves_the_entry_p
 async fn without_scripts_only_what_was_just_touched_is_handed_back() {
     let rows = list([row("1-0", 999), row("2-0", 1000)]);
     let server = Scripted::new([Err(NO_EVAL), Ok(rows), Ok(list([text("1-0")]))]);
-    assert_eq!(Fenced::new().hand_back(&server, &owner(), &[(id(1, 0), 4), (id(2, 0), 5)]).await.unwrap(), 1);
-    assert_eq!(server.seen()[2..], ["XCLAIM s g c 0 1-0 IDLE 3600000 RETRYCOUNT 4 JUSTID"]);
+    assert_eq!(Fenced::new().hand_back(&server, &owner(), &[(id(1, 0), 4), (id(2, 0), 5)]).await.unwrap().number, 1);
+    assert_eq!(server.seen()[2..], ["XCLAIM s g c 0 1-0 IDLE 90000000 RETRYCOUNT 4 JUSTID"]);
 }
 
 #[tokio::test]
@@ -255,18 +261,18 @@ fn calls_can_move_between_threads() {
 
 #[tokio::test]
 async fn many_entries_are_handed_back_in_several_scripts() {
-    let server = Scripted::new([Ok(Value::Int(50)), Ok(Value::Int(9))]);
+    let server = Scripted::new([Ok(list([Value::Int(50)])), Ok(list([Value::Int(9)]))]);
     let entries: Vec<_> = (1..=60).map(|ms| (id(ms, 0), 0)).collect();
-    assert_eq!(Fenced::new().hand_back(&server, &owner(), &entries).await.unwrap(), 59);
-    assert!(server.seen()[1].starts_with("EVALSHA hand_back 1 s g c 3600000 51-0 0 52-0 0"));
+    assert_eq!(Fenced::new().hand_back(&server, &owner(), &entries).await.unwrap().number, 59);
+    assert!(server.seen()[1].starts_with("EVALSHA hand_back 1 s g c 90000000 51-0 0 52-0 0"));
 }
 
 #[tokio::test]
 async fn nothing_to_do_sends_nothing() {
     let server = Scripted::default();
     let (fenced, owner) = (Fenced::new(), owner());
-    assert_eq!(fenced.renew(&server, &owner, &[], LEASE).await.unwrap(), []);
-    assert_eq!(fenced.hand_back(&server, &owner, &[]).await.unwrap(), 0);
+    assert_eq!(fenced.renew(&server, &owner, &[], LEASE).await.unwrap(), Renewed::default());
+    assert_eq!(fenced.hand_back(&server, &owner, &[]).await.unwrap(), HandedBack::default());
     assert_eq!(fenced.take(&server, &owner, &[], true, LEASE).await.unwrap(), []);
     assert_eq!(fenced.acknowledge(&server, &owner, &[], LEASE).await.unwrap(), []);
 }

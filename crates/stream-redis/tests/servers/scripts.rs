@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use stream_core::{ConsumerName, Entry, EntryId, GroupName, StreamKey};
 use stream_redis::command::{HGetAll, PendingEntry, SCard, SScan, Script, XAutoClaim, XLen, XPending, XRange, run};
-use stream_redis::{Connection, ErrorKind, Fenced, Owner, Taken, Value};
+use stream_redis::{Connection, ErrorKind, Fenced, Owner, Renewed, Taken, Value};
 use stream_testkit::{RealServer, ServerOptions, eventually};
 
 use crate::every_server::{connect, key, ok, on_every_server};
@@ -101,6 +101,13 @@ async fn scripted(server: &RealServer, test: impl AsyncFn(&RealServer, &dyn Conn
     }
 }
 
+/// Without scripts, what is gone counts as lost.
+fn not_ours(renewed: Renewed) -> Vec<EntryId> {
+    let mut ids = [renewed.lost, renewed.gone].concat();
+    ids.sort_unstable();
+    ids
+}
+
 #[tokio::test]
 async fn renewing_touches_what_is_owned_and_names_the_rest() {
     both_ways(async |server, wire, fenced| {
@@ -108,8 +115,9 @@ async fn renewing_touches_what_is_owned_and_names_the_rest() {
         age(server, "b", &[2], 5_000).await;
         age(server, "a", &[1, 3, 5, 6], 5_000).await;
         ok(server, "XACK s g 4").await;
-        let lost = fenced.renew(wire, &owner("a"), &[id(1), id(2), id(3), id(4), id(9)], LEASE).await.unwrap();
-        assert_eq!(lost, [id(2), id(4), id(9)]);
+        let renewed = fenced.renew(wire, &owner("a"), &[id(1), id(2), id(3), id(4), id(9)], LEASE).await.unwrap();
+        assert_eq!(renewed.deleted, []);
+        assert_eq!(not_ours(renewed), [id(2), id(4), id(9)]);
         for row in pending(wire).await {
             let renewed = row.idle.unwrap() < Duration::from_secs(5);
             assert_eq!(renewed, [id(1), id(3)].contains(&row.id), "{row:?}");
@@ -125,10 +133,33 @@ async fn other_pending_entries_of_the_same_consumer_hide_nothing() {
     both_ways(async |server, wire, fenced| {
         deliver(server, 1500, "a").await;
         let wanted = [id(1), id(2), id(700), id(1499), id(1500)];
-        assert_eq!(fenced.renew(wire, &owner("a"), &wanted, LEASE).await.unwrap(), []);
+        assert_eq!(fenced.renew(wire, &owner("a"), &wanted, LEASE).await.unwrap().lost, []);
         assert_eq!(fenced.acknowledge(wire, &owner("a"), &wanted, LEASE).await.unwrap(), []);
-        assert_eq!(fenced.renew(wire, &owner("a"), &wanted, LEASE).await.unwrap(), wanted);
+        assert_eq!(fenced.renew(wire, &owner("a"), &wanted, LEASE).await.unwrap().lost, wanted);
         assert_eq!(pending(wire).await.len(), 1495);
+    })
+    .await;
+}
+
+/// Since 7.0 the server drops an entry that is claimed and deleted from the pending list, and says nothing of it.
+#[tokio::test]
+async fn what_is_deleted_while_it_is_owned_is_named_as_that() {
+    both_ways(async |server, wire, fenced| {
+        deliver(server, 6, "a").await;
+        age(server, "b", &[2], 0).await;
+        ok(server, "XDEL s 2-0 3-0 4-0 5-0").await;
+        ok(server, "XACK s g 4-0").await;
+        let renewed = fenced.renew(wire, &owner("a"), &[id(1), id(2), id(3), id(4)], LEASE).await.unwrap();
+        let back = fenced.hand_back(wire, &owner("a"), &[(id(5), 0), (id(6), 0)]).await.unwrap();
+        let (lost, gone) = if fenced.is_plain() { (vec![id(2), id(4)], vec![]) } else { (vec![id(2)], vec![id(4)]) };
+        assert_eq!((renewed.lost, renewed.gone), (lost, gone));
+        if server.name() == "redis-6.2" {
+            assert_eq!((renewed.deleted, back.number, back.deleted), (vec![], 2, vec![]));
+            assert_eq!(held(wire, 3).await, Some(by("a", 1)));
+        } else {
+            assert_eq!((renewed.deleted, back.number, back.deleted), (vec![id(3)], 1, vec![id(5)]));
+            assert_eq!(held(wire, 3).await, None);
+        }
     })
     .await;
 }
@@ -138,7 +169,7 @@ async fn thousands_of_ids_are_more_than_lua_passes_on_at_once() {
     both_ways(async |server, wire, fenced| {
         deliver(server, 9000, "a").await;
         let ids: Vec<_> = (1..=9001).map(id).collect();
-        assert_eq!(fenced.renew(wire, &owner("a"), &ids, LEASE).await.unwrap(), [id(9001)]);
+        assert_eq!(not_ours(fenced.renew(wire, &owner("a"), &ids, LEASE).await.unwrap()), [id(9001)]);
         assert_eq!(fenced.acknowledge(wire, &owner("a"), &ids, LEASE).await.unwrap(), [id(9001)]);
         assert_eq!(pending(wire).await, []);
     })
@@ -150,7 +181,7 @@ async fn what_is_handed_back_is_claimed_at_once_with_its_count() {
     both_ways(async |server, wire, fenced| {
         deliver(server, 3, "a").await;
         age(server, "b", &[2], 0).await;
-        assert_eq!(fenced.hand_back(wire, &owner("a"), &[(id(1), 0), (id(2), 9), (id(3), 4)]).await.unwrap(), 2);
+        assert_eq!(fenced.hand_back(wire, &owner("a"), &[(id(1), 0), (id(2), 9), (id(3), 4)]).await.unwrap().number, 2);
         assert_eq!(held(wire, 1).await, Some(by("a", 0)));
         assert_eq!(held(wire, 2).await, Some(by("b", 1)));
         let owner = owner("c");
@@ -308,7 +339,7 @@ async fn a_full_server_refuses_dead_letters_and_loses_nothing() {
             let error = fenced.dead_letter(wire, &owner("a"), id(2), &target, None, &field).await.unwrap_err();
             assert_eq!((error.code(), error.kind()), (Some("OOM"), ErrorKind::Busy), "{error}");
             // What frees memory goes on.
-            assert_eq!(fenced.renew(wire, &owner("a"), &[id(2)], LEASE).await.unwrap(), []);
+            assert_eq!(fenced.renew(wire, &owner("a"), &[id(2)], LEASE).await.unwrap().lost, []);
             ok(server, "CONFIG SET maxmemory 0").await;
             assert_eq!(held(wire, 2).await, Some(by("a", 1)));
         }

@@ -82,25 +82,37 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn renew(&mut self, ids: &[Bytes]) -> Reply {
-        let ([first, ..], [.., last]) = (ids, ids) else { return Ok(Value::Array(Vec::new())) };
+        let ([first, ..], [.., last]) = (ids, ids) else { return Ok(lists([Vec::new(), Vec::new(), Vec::new()])) };
         let own = first_columns(self.pending(first, last, i64::MAX)?);
         let (own, lost): (Vec<Bytes>, Vec<Bytes>) = ids.iter().cloned().partition(|id| own.contains(id));
-        if !own.is_empty() {
-            self.claim(&own, &["JUSTID"])?;
+        let (mut lost_to_others, mut gone) = (Vec::new(), Vec::new());
+        for id in lost {
+            if self.is_gone(&id) { gone.push(id) } else { lost_to_others.push(id) }
         }
-        Ok(texts(lost))
+        let mut deleted = Vec::new();
+        if !own.is_empty() {
+            let claimed = elements(self.claim(&own, &["JUSTID"])?);
+            deleted =
+                own.into_iter().filter(|id| !claimed.iter().any(|claimed| claimed.as_bytes() == Some(id))).collect();
+        }
+        Ok(lists([lost_to_others, deleted, gone]))
     }
 
     fn hand_back(&mut self, args: &[Bytes]) -> Reply {
         let (idle, pairs) = args.split_first().ok_or_else(broken)?;
-        let mut handed_back = 0;
+        let (mut handed_back, mut deleted) = (0, Vec::new());
         for [id, deliveries] in pairs.as_chunks::<2>().0 {
             if self.owns(id)? {
                 let options = ["IDLE", utf8(idle)?, "RETRYCOUNT", utf8(deliveries)?, "JUSTID"];
-                handed_back += elements(self.claim(std::slice::from_ref(id), &options)?).len();
+                let claimed = elements(self.claim(std::slice::from_ref(id), &options)?).len();
+                handed_back += claimed;
+                if claimed == 0 {
+                    deleted.push(Value::Bulk(id.clone()));
+                }
             }
         }
-        Ok(count(handed_back))
+        deleted.insert(0, count(handed_back));
+        Ok(Value::Array(deleted))
     }
 
     fn take(&mut self, args: &[Bytes]) -> Reply {
@@ -233,6 +245,14 @@ impl Call<'_> {
         Ok(id)
     }
 
+    /// Whether it is pending nowhere, and not in the stream.
+    fn is_gone(&mut self, id: &Bytes) -> bool {
+        let (key, group) = (self.key, self.group);
+        let nothing = |reply: Reply| reply.is_ok_and(|found| elements(found).is_empty());
+        nothing(self.command(&[b"XPENDING", key, group, id, id, b"1"]))
+            && nothing(self.command(&[b"XRANGE", key, id, id, b"COUNT", b"1"]))
+    }
+
     fn owns(&mut self, id: &Bytes) -> Result<bool, ServerError> {
         Ok(!elements(self.pending(id, id, 1)?).is_empty())
     }
@@ -279,6 +299,10 @@ fn first_columns(rows: Value) -> std::collections::BTreeSet<Bytes> {
 
 fn texts(ids: Vec<Bytes>) -> Value {
     Value::Array(ids.into_iter().map(Value::Bulk).collect())
+}
+
+fn lists(of: [Vec<Bytes>; 3]) -> Value {
+    Value::Array(of.map(texts).into())
 }
 
 fn utf8(arg: &[u8]) -> Result<&str, ServerError> {

@@ -227,8 +227,8 @@ async fn the_scripts_touch_only_what_their_consumer_owns() {
         }
     };
     let pending = "XPENDING s g - + 10";
-    check("renew", "1 s g a 1-0 2-0 3-0", "[2-0 3-0]", &[(pending, "[[1-0 a 0 1] [2-0 b 0 1]]")]);
-    check("hand_back", "1 s g a 5000 1-0 0 2-0 0", "1", &[(pending, "[[1-0 a 5000 0] [2-0 b 0 1]]")]);
+    check("renew", "1 s g a 1-0 2-0 3-0", "[[2-0] [] [3-0]]", &[(pending, "[[1-0 a 0 1] [2-0 b 0 1]]")]);
+    check("hand_back", "1 s g a 5000 1-0 0 2-0 0", "[1]", &[(pending, "[[1-0 a 5000 0] [2-0 b 0 1]]")]);
     check("take", "1 s g a 0 1-0 4 2-0 4", "[1 0]", &[(pending, "[[1-0 a 0 4] [2-0 b 0 1]]")]);
     check("take", "1 s g a 1 1-0 4", "[[1-0 [f v]]]", &[(pending, "[[1-0 a 0 4] [2-0 b 0 1]]")]);
     check("acknowledge", "1 s g a 1-0 2-0", "[2-0]", &[(pending, "[[2-0 b 0 1]]")]);
@@ -247,7 +247,7 @@ fn scripts_are_known_by_their_hash_only_after_their_source() {
     let unknown = server.command(by_hash).unwrap_err().to_string();
     assert_eq!(unknown, "NOSCRIPT No matching script. Please use EVAL.");
     server.command(["EVAL", script.source(), "1", "s", "g", "a", "1-0"]).unwrap();
-    assert_eq!(server.command(by_hash).map(|value| text(&value)), Ok("[1-0]".to_owned()));
+    assert_eq!(server.command(by_hash).map(|value| text(&value)), Ok("[[] [] [1-0]]".to_owned()));
     server.forget_scripts();
     assert!(server.command(by_hash).is_err());
 }
