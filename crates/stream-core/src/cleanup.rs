@@ -185,7 +185,7 @@ impl GroupWatch {
 
     /// Sets [`GroupState::unchanged`] of all groups of one stream, at `now_ms` in milliseconds since 1970 or any other
     /// beginning, and forgets groups that are not there any more. Where the server says how long a group's consumers have
-    /// been idle, the caller lowers the value to the least of that.
+    /// been idle, the caller lowers the value to the least of that, and has it kept by [`heard`](Self::heard).
     pub fn observe(&mut self, groups: &mut [GroupState], now_ms: u64) {
         let mut seen = HashMap::with_capacity(groups.len());
         for group in groups {
@@ -204,6 +204,17 @@ impl GroupWatch {
             seen.insert(group.name.clone(), (mark, since));
         }
         self.seen = seen;
+    }
+
+    /// Keeps what the caller has lowered [`GroupState::unchanged`] to since these groups were observed, at the same
+    /// `now_ms`. A server that takes over from another, or starts from its disk, does not know who has asked for entries
+    /// lately, and a live group of a quiet stream shows nothing else. What is not known counts as heard now.
+    pub fn heard(&mut self, groups: &[GroupState], now_ms: u64) {
+        for group in groups {
+            let Some((_, since)) = self.seen.get_mut(&group.name) else { continue };
+            let ago = group.unchanged.map_or(0, |unchanged| u64::try_from(unchanged.as_millis()).unwrap_or(u64::MAX));
+            *since = (*since).max(now_ms.saturating_sub(ago));
+        }
     }
 }
 

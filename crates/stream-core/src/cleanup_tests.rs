@@ -103,6 +103,27 @@ fn a_watch_counts_from_the_last_change() {
     assert_eq!(unchanged(&|group| group.last_delivered = EntryId::new(6, 0), 100), 0, "the clock went back");
 }
 
+/// The server that knew when a consumer asked last has been replaced by one that does not.
+#[test]
+fn what_was_heard_of_a_group_is_not_forgotten_with_its_server() {
+    let mut watch = GroupWatch::new();
+    let mut unchanged = |heard: Option<Option<u64>>, now_ms: u64| {
+        let mut groups = [abandoned()];
+        watch.observe(&mut groups, now_ms);
+        if let Some(idle) = heard {
+            groups[0].unchanged = groups[0].unchanged.min(idle.map(Duration::from_millis));
+            watch.heard(&groups, now_ms);
+        }
+        groups[0].unchanged.map(|unchanged| unchanged.as_millis())
+    };
+    assert_eq!(unchanged(None, 1000), Some(0), "seen for the first time");
+    assert_eq!(unchanged(Some(Some(700)), 5000), Some(700), "a consumer asked at 4300");
+    assert_eq!(unchanged(Some(Some(9999)), 6000), Some(1700));
+    assert_eq!(unchanged(Some(Some(3000)), 8000), Some(3000), "less is known than was before");
+    assert_eq!(unchanged(Some(None), 9000), None, "nobody could tell");
+    assert_eq!(unchanged(Some(Some(9999)), 9500), Some(500));
+}
+
 #[test]
 fn a_group_that_was_gone_is_a_new_one() {
     let mut watch = GroupWatch::new();

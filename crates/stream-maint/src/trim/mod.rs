@@ -233,6 +233,7 @@ impl Trimmer {
         self.watch.observe(&mut state.groups, state.now_ms);
         if self.policy.needs_watch() {
             mind_consumers(&mut self.link, &mut state.groups).await?;
+            self.watch.heard(&state.groups, state.now_ms);
         }
         let gone = self.vanished.observe(state, &self.policy);
         let missing = |name: &&GroupName| state.groups.iter().all(|group| group.name != **name);
