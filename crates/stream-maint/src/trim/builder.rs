@@ -124,7 +124,8 @@ impl TrimmerBuilder {
     }
 
     /// How often [`Trimmer::run_every`] trims, counted over the whole fleet. 60 s by default; less than 1 s is raised to
-    /// that. Long pauses cost memory on the server, short ones a handful of commands and two for each group.
+    /// that. Long pauses cost memory on the server, short ones a handful of commands and two for each group; where there is
+    /// something to trim, as many again before each step of it.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

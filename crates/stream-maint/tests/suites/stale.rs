@@ -1,5 +1,6 @@
 //! Groups that trimming may leave out: only those that are dead by all that was ever seen of them, and are so still.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stream_core::{NamePattern, TrimPolicy};
@@ -56,4 +57,65 @@ async fn a_live_group_is_not_stale_because_its_server_forgot_who_asked() {
         tokio::time::advance(MINUTE).await;
     }
     assert_eq!(report(&mut trimmer).await.removed, 8, "it has not come back");
+}
+
+/// Does `act` when the `number`th command with this name arrives, before it is carried out.
+fn on_nth(
+    server: &MemoryServer,
+    name: &'static str,
+    number: usize,
+    act: impl Fn(&MemoryServer) + Send + Sync + 'static,
+) {
+    let (mirror, seen) = (server.clone(), AtomicUsize::new(0));
+    server.on_command(move |args| {
+        if args[0] == name.as_bytes() && seen.fetch_add(1, Ordering::Relaxed) + 1 == number {
+            act(&mirror);
+        }
+    });
+}
+
+/// Whole blocks go first, then the rest; a group that shows a sign of life before a step needs what is left.
+#[tokio::test(start_paused = true)]
+async fn a_stale_group_that_wakes_while_its_stream_is_trimmed_keeps_what_is_left() {
+    let signs = [
+        "XREADGROUP GROUP slow c COUNT 1 STREAMS s >",
+        "XREADGROUP GROUP slow c COUNT 1 STREAMS s 9-0",
+        "XCLAIM s slow c 0 1-0 JUSTID",
+        "XGROUP CREATECONSUMER s slow new",
+        "XACK s slow 1-0",
+        "XGROUP SETID s slow 2-0",
+    ];
+    for sign in signs {
+        // Before the second look, which is the fifth `XINFO`; at the first cut; and at the second, which takes nothing.
+        for (command, number, left) in [("XINFO", 5, 250), ("XTRIM", 1, 50), ("XTRIM", 2, 50)] {
+            let server = server(250);
+            let mut trimmer = trimmer(&server);
+            assert_eq!(report(&mut trimmer).await.removed, 0);
+            tokio::time::advance(10 * MINUTE).await;
+            on_nth(&server, command, number, move |server| run(server, sign));
+            let cut = report(&mut trimmer).await;
+            let case = format!("{sign} at {command} {number}");
+            assert_eq!((server.len("s"), cut.removed), (left, 250 - left as u64), "{case}");
+            let lost = cut.excluded.iter().filter(|group| group.lost_from.is_some()).count();
+            assert_eq!(lost, usize::from(cut.removed > 0), "{case}");
+            assert_eq!(report(&mut trimmer).await.excluded, [], "{case}: it is alive");
+        }
+    }
+}
+
+/// Its place is no lower than it was, but what it was given meanwhile is.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_was_set_back_and_has_read_past_its_place_loses_nothing() {
+    for (command, number, left) in [("XINFO", 3, 250), ("XTRIM", 1, 50), ("XTRIM", 2, 50)] {
+        let server = server(250);
+        run(&server, "XGROUP SETID s slow 250-0");
+        run(&server, "XACK s slow 1-0");
+        on_nth(&server, command, number, |server| {
+            run(server, "XGROUP SETID s slow 0");
+            run(server, "XREADGROUP GROUP slow c COUNT 250 STREAMS s >");
+        });
+        let mut trimmer = Trimmer::builder(&server.client()).stream("s").build().unwrap();
+        let cut = report(&mut trimmer).await;
+        assert_eq!((server.len("s"), cut.removed), (left, 250 - left as u64), "at {command} {number}");
+    }
 }
