@@ -1,6 +1,7 @@
 //! Dead letters: nothing is lost on the way back, whatever dies in between.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stream_core::{ConsumerName, DeadLetter, DeadReason, Entry, EntryId, LetterContent, LetterError};
@@ -414,6 +415,30 @@ async fn b24_a_hash_that_is_half_deleted_is_seen_and_not_sent_again() {
     assert_eq!((server.len("s"), dead.len().await.unwrap()), (14, 0), "the four are forgotten, not sent again");
     let content = LetterContent::from(exhausted(1));
     assert!(server.entries("s").iter().all(|entry| entry.fields().len() == content.fields.len()));
+}
+
+/// A hash that could not be written at first has its name in the set already, and is there at last just when its name is to
+/// be forgotten: before the first command that does so, or before one of those that follow.
+#[tokio::test]
+async fn a_letter_that_is_written_while_its_name_is_forgotten_stays() {
+    for number in 1..=3 {
+        let server = MemoryServer::new();
+        server.command(["SADD", "dead", "dead:1-0-s", "dead:gone"]).unwrap();
+        let (mirror, seen) = (server.clone(), AtomicUsize::new(0));
+        server.on_command(move |args| {
+            let follows = seen.load(Ordering::Relaxed) > 0 || matches!(args[0], b"DEL" | b"SREM");
+            if follows && seen.fetch_add(1, Ordering::Relaxed) + 1 == number {
+                for request in Layout::Hash.requests(&exhausted(1)) {
+                    mirror.command(request.args()).unwrap();
+                }
+            }
+        });
+        let mut dead = DeadLetters::prefect(&server.client(), "dead").unwrap();
+        dead.redrive(&Redrive::new().make_streams()).await.unwrap();
+        let page = dead.list(&LetterFilter::all(), None, 10).await.unwrap();
+        let [letter] = page.letters.as_slice() else { panic!("at {number}: {page:?}") };
+        assert_eq!(letter.content, Ok(exhausted(1).into()), "at {number}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

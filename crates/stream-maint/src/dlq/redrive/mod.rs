@@ -172,11 +172,12 @@ impl DeadLetters {
         Ok(chosen)
     }
 
-    /// Deletes what is left of letters whose deletion was cut short: they were sent back, or purged, already.
+    /// Forgets what is left of letters whose deletion was cut short: they were sent back, or purged, already. One of them may
+    /// just be written, so nothing is deleted.
     async fn finish(&mut self, walk: &mut Walk) -> Result<(), Error> {
         if !walk.half_deleted.is_empty() {
             let ids = std::mem::take(&mut walk.half_deleted);
-            self.store.delete(&mut self.link, ids).await?;
+            self.store.forget(&mut self.link, ids).await?;
         }
         Ok(())
     }
