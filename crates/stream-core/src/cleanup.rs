@@ -183,8 +183,8 @@ impl GroupWatch {
         Self::default()
     }
 
-    /// Sets [`GroupState::unchanged`] of all groups of one stream, at `now_ms` in milliseconds since 1970 or any other
-    /// beginning, and forgets groups that are not there any more. Where the server says how long a group's consumers have
+    /// Sets [`GroupState::unchanged`] of all groups of one stream, at `now_ms` in milliseconds since any beginning (see
+    /// [`Elapsed`](crate::Elapsed)), and forgets groups that are not there any more. Where the server says how long a group's consumers have
     /// been idle, the caller lowers the value to the least of that, and has it kept by [`heard`](Self::heard).
     pub fn observe(&mut self, groups: &mut [GroupState], now_ms: u64) {
         let mut seen = HashMap::with_capacity(groups.len());

@@ -8,6 +8,7 @@ use stream_redis::{Client, Error, ErrorKind};
 use super::{Readers, Trimmer};
 use crate::every::Schedule;
 use crate::link::Link;
+use crate::look::Age;
 
 /// Describes a [`Trimmer`]; made by [`Trimmer::builder`].
 ///
@@ -232,6 +233,7 @@ impl TrimmerBuilder {
             awaited: self.awaited.into_iter().collect::<Result<_, _>>().map_err(config)?,
             readers: Readers::default(),
             schedule,
+            age: Age::default(),
             watch: GroupWatch::new(),
             vanished: VanishedGroups::new(),
         })

@@ -25,7 +25,7 @@ pub use report::{Exclusion, TrimReport, TrimTotals, Trimmed};
 
 use crate::every::Schedule;
 use crate::link::Link;
-use crate::look::{Look, mind_consumers};
+use crate::look::{Age, Look, mind_consumers};
 
 /// Entries that one command deletes at most, so that it takes a millisecond or so.
 const STEP: u64 = 10_000;
@@ -63,6 +63,7 @@ pub struct Trimmer {
     awaited: Vec<GroupName>,
     readers: Readers,
     schedule: Schedule,
+    age: Age,
     watch: GroupWatch,
     vanished: VanishedGroups,
 }
@@ -230,12 +231,13 @@ impl Trimmer {
             return Ok(None);
         };
         let state = &mut look.state;
-        self.watch.observe(&mut state.groups, state.now_ms);
+        let now = self.age.at(state);
+        self.watch.observe(&mut state.groups, now);
         if self.policy.needs_watch() {
             mind_consumers(&mut self.link, &mut state.groups).await?;
-            self.watch.heard(&state.groups, state.now_ms);
+            self.watch.heard(&state.groups, now);
         }
-        let gone = self.vanished.observe(state, &self.policy);
+        let gone = self.vanished.observe(state, &self.policy, now);
         let missing = |name: &&GroupName| state.groups.iter().all(|group| group.name != **name);
         let awaited: Vec<_> =
             self.awaited.iter().filter(missing).map(|name| needs_after(name, EntryId::ZERO)).collect();

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stream_core::{NamePattern, TrimPolicy};
-use stream_maint::{TrimReport, Trimmed, Trimmer};
+use stream_core::{GroupPolicy, NamePattern, TrimPolicy};
+use stream_maint::{GroupCleaner, TrimReport, Trimmed, Trimmer};
 use stream_testkit::MemoryServer;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -57,6 +57,41 @@ async fn a_live_group_is_not_stale_because_its_server_forgot_who_asked() {
         tokio::time::advance(MINUTE).await;
     }
     assert_eq!(report(&mut trimmer).await.removed, 8, "it has not come back");
+}
+
+/// Its clock was set, or another took over whose clock is ahead: no time has passed.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_clock_is_set_forward_makes_no_group_old() {
+    let server = server(9);
+    run(&server, "XGROUP CREATE s tmp $");
+    let mut trimmer = trimmer(&server);
+    let policy = GroupPolicy::new(NamePattern::new("tmp").unwrap(), 10 * MINUTE).unwrap();
+    let mut cleaner = GroupCleaner::new(&server.client(), "s", policy).unwrap();
+    for _ in 0..10 {
+        let held = report(&mut trimmer).await;
+        assert_eq!((held.removed, held.excluded), (0, Vec::new()));
+        assert_eq!(cleaner.run().await.unwrap().removed, []);
+        tokio::time::advance(MINUTE).await;
+        server.set_clock_forward(24 * 60 * MINUTE);
+    }
+    assert_eq!(report(&mut trimmer).await.removed, 8);
+    assert_eq!(cleaner.run().await.unwrap().removed.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_clock_is_set_forward_ends_no_grace() {
+    let server = server(9);
+    server.destroy_group("s", "slow");
+    run(&server, "XGROUP CREATE s gone 0");
+    let mut trimmer = trimmer(&server);
+    assert_eq!(report(&mut trimmer).await.removed, 0);
+    server.destroy_group("s", "gone");
+    for _ in 0..10 {
+        assert_eq!(report(&mut trimmer).await.removed, 0);
+        tokio::time::advance(MINUTE).await;
+        server.set_clock_forward(24 * 60 * MINUTE);
+    }
+    assert_eq!(report(&mut trimmer).await.removed, 8);
 }
 
 /// Does `act` when the `number`th command with this name arrives, before it is carried out.
