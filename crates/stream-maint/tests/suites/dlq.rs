@@ -363,6 +363,32 @@ async fn b25_a_letter_that_cannot_go_back_stays_and_others_go() {
     .await;
 }
 
+/// A stream that has given its last id takes nothing for ever, and is one of many.
+#[tokio::test]
+async fn a_stream_that_is_exhausted_holds_up_no_letters_of_others() {
+    on_each_layout(async |server, layout| {
+        server.ok("XADD full 18446744073709551615-18446744073709551615 n 1").await;
+        server.ok("XGROUP CREATE s g $ MKSTREAM").await;
+        bury(server, layout, [letter("full", 1, DeadReason::OwnerDied), exhausted(2)]).await;
+        let report = layout.letters(server).redrive(&Redrive::new().batch(1)).await.unwrap();
+        assert_eq!((report.redriven, report.refused, server.len("s").await), (1, 1, 1), "{}, {layout:?}", server.name);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn letters_that_cannot_go_back_do_not_count_as_sent() {
+    on_each_layout(async |server, layout| {
+        server.ok("SET word text").await;
+        server.ok("XGROUP CREATE s g $ MKSTREAM").await;
+        let stay = [letter("gone", 1, DeadReason::OwnerDied), letter("word", 2, DeadReason::OwnerDied)];
+        bury(server, layout, stay.into_iter().chain((3..=9).map(exhausted))).await;
+        let report = layout.letters(server).redrive(&Redrive::new().batch(2).at_most(5)).await.unwrap();
+        assert_eq!((report.redriven, server.len("s").await), (5, 5), "{}, {layout:?}", server.name);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn b24_an_entry_is_added_before_its_letter_is_deleted() {
     let server = MemoryServer::new();

@@ -111,7 +111,10 @@ impl DeadLetters {
             if sent == 0 {
                 break;
             }
+            let before = report.redriven;
             self.send_back(redrive, chosen, &mut report).await?;
+            // What stays where it is has taken no place of those that can go.
+            left = left.saturating_add((before + sent as u64).saturating_sub(report.redriven));
             self.finish(&mut walk).await?;
             let more = left > 0 && (walk.place.is_some() || !walk.page.is_empty());
             if let Some(rate) = redrive.per_second.filter(|_| more) {
@@ -208,7 +211,7 @@ impl DeadLetters {
                     }
                     Ok(None) => report.no_stream += 1,
                     // A stream that takes nothing must not hold up the letters of others.
-                    Err(error) if matches!(error.kind(), ErrorKind::WrongType | ErrorKind::NoPermission) => {
+                    Err(error) if is_of_the_stream(error.kind()) => {
                         report.refused += 1;
                         refused = Some(error);
                     }
@@ -246,4 +249,9 @@ impl DeadLetters {
             tokio::time::sleep(pause).await;
         }
     }
+}
+
+/// Whether this is wrong with one stream alone.
+fn is_of_the_stream(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WrongType | ErrorKind::NoPermission | ErrorKind::Refused)
 }
