@@ -137,6 +137,11 @@ impl GroupPolicy {
         self
     }
 
+    /// The patterns, in the order in which they were given.
+    pub fn patterns(&self) -> &[NamePattern] {
+        &self.patterns
+    }
+
     /// What is to become of each group of a stream, in the order given.
     pub fn plan(&self, groups: &[GroupState]) -> Vec<(GroupName, GroupAction)> {
         groups.iter().map(|group| (group.name.clone(), self.action(group))).collect()

@@ -113,7 +113,10 @@ impl GroupCleaner {
         let config =
             |error: NameError| Error::new(ErrorKind::Config, "the name of the stream is refused").with_source(error);
         let stream = StreamKey::new(stream).map_err(config)?;
-        let schedule = Schedule::new(&stream, b":streamkeeper:groups").map_err(config)?;
+        // A cleaner of other groups has turns of its own.
+        let patterns: Vec<_> = policy.patterns().iter().map(ToString::to_string).collect();
+        let name = format!(":streamkeeper:groups:{}", patterns.join(","));
+        let schedule = Schedule::new(&stream, name.as_bytes()).map_err(config)?;
         let (watch, fenced) = (GroupWatch::new(), Fenced::new());
         Ok(Self { link: Link::new(client, stream), policy, age: Age::default(), watch, fenced, schedule })
     }
@@ -218,8 +221,8 @@ impl GroupCleaner {
     }
 
     /// Cleans up unless somebody in the fleet has done so within the period; `None` then, but the groups are looked at, since
-    /// how long they have not changed is known only to who has watched them. The fleet agrees by a key that expires by itself,
-    /// `{STREAM}:streamkeeper:groups`; who may not write it cleans up anyway.
+    /// how long they have not changed is known only to who has watched them. Cleaners with the same patterns agree by a key that
+    /// expires by itself, `{STREAM}:streamkeeper:groups:PATTERNS` (with commas between them); who may not write it cleans up anyway.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

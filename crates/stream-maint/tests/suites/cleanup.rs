@@ -94,6 +94,29 @@ async fn a_consumer_that_reads_between_check_and_removal_stays() {
     .await;
 }
 
+/// One pattern is not the turn of the other.
+#[tokio::test(start_paused = true)]
+async fn cleaners_of_other_groups_have_turns_of_their_own() {
+    let server = MemoryServer::new();
+    let last = server.add("s", [("n", "1")]).to_string();
+    let mut cleaners = ["tmp-*", "preview-*", "tmp-*"].map(|pattern| {
+        let policy = GroupPolicy::new(NamePattern::new(pattern).unwrap(), HOUR).unwrap();
+        GroupCleaner::new(&server.client(), "s", policy).unwrap()
+    });
+    for name in ["tmp-1", "preview-1"] {
+        server.command(["XGROUP", "CREATE", "s", name, &last]).unwrap();
+    }
+    for removed in [0, 1] {
+        let mut turns = Vec::new();
+        for cleaner in &mut cleaners {
+            turns.push(cleaner.run_if_due().await.unwrap().map(|report| report.removed.len()));
+        }
+        assert_eq!(turns, [Some(removed), Some(removed), None]);
+        tokio::time::advance(HOUR).await;
+    }
+    assert!(server.groups("s").is_empty());
+}
+
 #[tokio::test]
 async fn nothing_is_removed_where_removal_cannot_be_made_safe() {
     let server = MemoryServer::new();
