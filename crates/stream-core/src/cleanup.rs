@@ -39,8 +39,11 @@ impl Default for ConsumerPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConsumerAction {
-    /// Dead and holding nothing: remove it, if that is still so in the same step.
-    Remove,
+    /// Dead and holding nothing: remove it, if it holds nothing and has been idle for no less than this in the same step.
+    Remove {
+        /// For how long it had been idle.
+        idle: Duration,
+    },
     /// Dead, but entries are pending for it: they must be claimed first.
     ClaimFirst,
     /// Not idle for long enough.
@@ -84,7 +87,7 @@ impl ConsumerPolicy {
             } else if last.is_some_and(|last| last.name == consumer.name) {
                 ConsumerAction::KeepLast
             } else {
-                ConsumerAction::Remove
+                ConsumerAction::Remove { idle: consumer.idle }
             }
         };
         consumers.iter().map(|consumer| (consumer.name.clone(), action(consumer))).collect()

@@ -53,7 +53,12 @@ fn a_dead_consumer_goes_only_when_it_holds_nothing() {
     ];
     assert_eq!(
         actions(&policy, &consumers, true),
-        [ConsumerAction::Remove, ConsumerAction::ClaimFirst, ConsumerAction::KeepActive, ConsumerAction::KeepSelf]
+        [
+            ConsumerAction::Remove { idle: HOUR },
+            ConsumerAction::ClaimFirst,
+            ConsumerAction::KeepActive,
+            ConsumerAction::KeepSelf
+        ]
     );
 }
 
@@ -61,8 +66,9 @@ fn a_dead_consumer_goes_only_when_it_holds_nothing() {
 fn where_polls_do_not_count_the_last_consumer_stays() {
     let policy = ConsumerPolicy::new(HOUR).unwrap();
     let consumers = [consumer("a", 0, 3 * HOUR), consumer("b", 0, 2 * HOUR)];
-    assert_eq!(actions(&policy, &consumers, true), [ConsumerAction::Remove; 2]);
-    assert_eq!(actions(&policy, &consumers, false), [ConsumerAction::Remove, ConsumerAction::KeepLast]);
+    let remove = |hours| ConsumerAction::Remove { idle: hours * HOUR };
+    assert_eq!(actions(&policy, &consumers, true), [remove(3), remove(2)]);
+    assert_eq!(actions(&policy, &consumers, false), [remove(3), ConsumerAction::KeepLast]);
 }
 
 #[test]
@@ -183,8 +189,8 @@ proptest! {
         let mut left = 0;
         for (consumer, (name, action)) in consumers.iter().zip(&plan) {
             prop_assert_eq!(&consumer.name, name);
-            if *action == ConsumerAction::Remove {
-                prop_assert!(consumer.pending == 0 && consumer.idle >= HOUR && *name != own);
+            if let ConsumerAction::Remove { idle } = *action {
+                prop_assert!(consumer.pending == 0 && consumer.idle >= HOUR && *name != own && idle == consumer.idle);
             } else {
                 left += 1;
             }
