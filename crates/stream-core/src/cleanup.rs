@@ -39,8 +39,11 @@ impl Default for ConsumerPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConsumerAction {
-    /// Dead and holding nothing: remove it, if that is still so in the same step.
-    Remove,
+    /// Dead and holding nothing: remove it, if it holds nothing and has been idle for no less than this in the same step.
+    Remove {
+        /// For how long it had been idle.
+        idle: Duration,
+    },
     /// Dead, but entries are pending for it: they must be claimed first.
     ClaimFirst,
     /// Not idle for long enough.
@@ -84,7 +87,7 @@ impl ConsumerPolicy {
             } else if last.is_some_and(|last| last.name == consumer.name) {
                 ConsumerAction::KeepLast
             } else {
-                ConsumerAction::Remove
+                ConsumerAction::Remove { idle: consumer.idle }
             }
         };
         consumers.iter().map(|consumer| (consumer.name.clone(), action(consumer))).collect()
@@ -137,6 +140,11 @@ impl GroupPolicy {
         self
     }
 
+    /// The patterns, in the order in which they were given.
+    pub fn patterns(&self) -> &[NamePattern] {
+        &self.patterns
+    }
+
     /// What is to become of each group of a stream, in the order given.
     pub fn plan(&self, groups: &[GroupState]) -> Vec<(GroupName, GroupAction)> {
         groups.iter().map(|group| (group.name.clone(), self.action(group))).collect()
@@ -183,9 +191,9 @@ impl GroupWatch {
         Self::default()
     }
 
-    /// Sets [`GroupState::unchanged`] of all groups of one stream, at `now_ms` in milliseconds since 1970 or any other
-    /// beginning, and forgets groups that are not there any more. Where the server says how long a group's consumers have
-    /// been idle, the caller lowers the value to the least of that.
+    /// Sets [`GroupState::unchanged`] of all groups of one stream, at `now_ms` in milliseconds since any beginning (see
+    /// [`Elapsed`](crate::Elapsed)), and forgets groups that are not there any more. Where the server says how long a group's consumers have
+    /// been idle, the caller lowers the value to the least of that, and has it kept by [`heard`](Self::heard).
     pub fn observe(&mut self, groups: &mut [GroupState], now_ms: u64) {
         let mut seen = HashMap::with_capacity(groups.len());
         for group in groups {
@@ -204,6 +212,17 @@ impl GroupWatch {
             seen.insert(group.name.clone(), (mark, since));
         }
         self.seen = seen;
+    }
+
+    /// Keeps what the caller has lowered [`GroupState::unchanged`] to since these groups were observed, at the same
+    /// `now_ms`. A server that takes over from another, or starts from its disk, does not know who has asked for entries
+    /// lately, and a live group of a quiet stream shows nothing else. What is not known counts as heard now.
+    pub fn heard(&mut self, groups: &[GroupState], now_ms: u64) {
+        for group in groups {
+            let Some((_, since)) = self.seen.get_mut(&group.name) else { continue };
+            let ago = group.unchanged.map_or(0, |unchanged| u64::try_from(unchanged.as_millis()).unwrap_or(u64::MAX));
+            *since = (*since).max(now_ms.saturating_sub(ago));
+        }
     }
 }
 

@@ -53,7 +53,12 @@ fn a_dead_consumer_goes_only_when_it_holds_nothing() {
     ];
     assert_eq!(
         actions(&policy, &consumers, true),
-        [ConsumerAction::Remove, ConsumerAction::ClaimFirst, ConsumerAction::KeepActive, ConsumerAction::KeepSelf]
+        [
+            ConsumerAction::Remove { idle: HOUR },
+            ConsumerAction::ClaimFirst,
+            ConsumerAction::KeepActive,
+            ConsumerAction::KeepSelf
+        ]
     );
 }
 
@@ -61,8 +66,9 @@ fn a_dead_consumer_goes_only_when_it_holds_nothing() {
 fn where_polls_do_not_count_the_last_consumer_stays() {
     let policy = ConsumerPolicy::new(HOUR).unwrap();
     let consumers = [consumer("a", 0, 3 * HOUR), consumer("b", 0, 2 * HOUR)];
-    assert_eq!(actions(&policy, &consumers, true), [ConsumerAction::Remove; 2]);
-    assert_eq!(actions(&policy, &consumers, false), [ConsumerAction::Remove, ConsumerAction::KeepLast]);
+    let remove = |hours| ConsumerAction::Remove { idle: hours * HOUR };
+    assert_eq!(actions(&policy, &consumers, true), [remove(3), remove(2)]);
+    assert_eq!(actions(&policy, &consumers, false), [remove(3), ConsumerAction::KeepLast]);
 }
 
 #[test]
@@ -101,6 +107,27 @@ fn a_watch_counts_from_the_last_change() {
     assert_eq!(unchanged(&|group| group.last_delivered = EntryId::new(6, 0), 7000), 0);
     assert_eq!(unchanged(&|group| group.last_delivered = EntryId::new(6, 0), 7500), 500);
     assert_eq!(unchanged(&|group| group.last_delivered = EntryId::new(6, 0), 100), 0, "the clock went back");
+}
+
+/// The server that knew when a consumer asked last has been replaced by one that does not.
+#[test]
+fn what_was_heard_of_a_group_is_not_forgotten_with_its_server() {
+    let mut watch = GroupWatch::new();
+    let mut unchanged = |heard: Option<Option<u64>>, now_ms: u64| {
+        let mut groups = [abandoned()];
+        watch.observe(&mut groups, now_ms);
+        if let Some(idle) = heard {
+            groups[0].unchanged = groups[0].unchanged.min(idle.map(Duration::from_millis));
+            watch.heard(&groups, now_ms);
+        }
+        groups[0].unchanged.map(|unchanged| unchanged.as_millis())
+    };
+    assert_eq!(unchanged(None, 1000), Some(0), "seen for the first time");
+    assert_eq!(unchanged(Some(Some(700)), 5000), Some(700), "a consumer asked at 4300");
+    assert_eq!(unchanged(Some(Some(9999)), 6000), Some(1700));
+    assert_eq!(unchanged(Some(Some(3000)), 8000), Some(3000), "less is known than was before");
+    assert_eq!(unchanged(Some(None), 9000), None, "nobody could tell");
+    assert_eq!(unchanged(Some(Some(9999)), 9500), Some(500));
 }
 
 #[test]
@@ -162,8 +189,8 @@ proptest! {
         let mut left = 0;
         for (consumer, (name, action)) in consumers.iter().zip(&plan) {
             prop_assert_eq!(&consumer.name, name);
-            if *action == ConsumerAction::Remove {
-                prop_assert!(consumer.pending == 0 && consumer.idle >= HOUR && *name != own);
+            if let ConsumerAction::Remove { idle } = *action {
+                prop_assert!(consumer.pending == 0 && consumer.idle >= HOUR && *name != own && idle == consumer.idle);
             } else {
                 left += 1;
             }

@@ -15,7 +15,7 @@
 //! * [`Finished`]: what this process has finished, for when it is delivered again.
 //! * [`BackoffPolicy`], [`Backoff`]: how long to wait for a server in trouble.
 //! * [`RestartPolicy`], [`Restarts`]: whether what has failed is started anew.
-//! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`VanishedGroups`]: for whom that is gone; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
+//! * [`TrimPolicy`], [`TrimPlan`]: what may be trimmed; [`VanishedGroups`]: for whom that is gone; [`Elapsed`]: by which time; [`ConsumerPolicy`], [`GroupPolicy`]: what may be removed;
 //!   [`NamePattern`]: whose names that is meant for.
 //! * [`PrefectKeys`]: the names that Prefect gives its keys.
 
@@ -23,6 +23,7 @@ mod backoff;
 mod cleanup;
 mod cursor;
 mod dead_letter;
+mod elapsed;
 mod entry;
 mod finished;
 mod id;
@@ -51,6 +52,7 @@ pub use backoff::{Backoff, BackoffPolicy};
 pub use cleanup::{ConsumerAction, ConsumerPolicy, ConsumerState, GroupAction, GroupPolicy, GroupWatch};
 pub use cursor::{ClaimCursor, StartFrom};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadReason};
+pub use elapsed::Elapsed;
 pub use entry::{Entry, FieldSpan, Fields, TooLarge};
 pub use finished::{DEFAULT_FINISHED_CAPACITY, Finished};
 pub use id::{EntryId, ParseEntryIdError};

@@ -47,17 +47,6 @@ pub struct StreamState {
     pub now_ms: u64,
 }
 
-impl StreamState {
-    /// Whether a plan of this state takes what is needed by now: a group, of those that there are `now` with the ids they
-    /// were delivered last, has fallen back, since it was destroyed and made anew, or is new and begins below `min_id`.
-    pub fn is_outdated<'a>(&self, min_id: EntryId, now: impl IntoIterator<Item = (&'a GroupName, EntryId)>) -> bool {
-        now.into_iter().any(|(name, delivered)| match self.groups.iter().find(|group| group.name == *name) {
-            Some(before) => delivered < before.last_delivered,
-            None => delivered.successor().is_some_and(|next| next < min_id),
-        })
-    }
-}
-
 /// What may be trimmed. By default whatever all groups have finished, exactly; nothing when there is no group.
 ///
 /// Every further rule keeps more, never less, but for [`exclude_stale`](Self::exclude_stale). On a stream without groups,
@@ -142,6 +131,13 @@ impl TrimPolicy {
         let (floor, pinned_by) = self.floor(stream, &protected);
         let min_id = stream.first.filter(|first| floor > *first).map(|_| floor);
         TrimPlan { min_id, approximate: self.approximate, pinned_by, excluded }
+    }
+
+    /// Whether somebody needs of the stream, as it is `now`, what is below `min_id`: what was planned before takes too much
+    /// then. A group may have been made anew, have gone back, or have shown that it is not stale.
+    pub fn is_outdated(&self, min_id: EntryId, now: &StreamState) -> bool {
+        let needs = |group: &GroupState| self.protects(group) && Need::of(group, now.last_generated).floor() < min_id;
+        min_id > now.last_generated || now.groups.iter().any(needs)
     }
 
     /// The first id that is kept, and what keeps it.

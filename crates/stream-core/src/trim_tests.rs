@@ -51,18 +51,22 @@ fn pending_entries_and_new_groups_are_kept() {
 }
 
 #[test]
-fn a_plan_is_outdated_when_a_group_has_fallen_back_or_a_new_one_needs_what_it_takes() {
-    let seen = stream(vec![group("a", 40, None), group("b", 70, Some(60))]);
-    let outdated = |now: &[(&str, u64)]| {
-        let now: Vec<_> = now.iter().map(|(name, last)| (GroupName::new(*name).unwrap(), id(*last))).collect();
-        seen.is_outdated(EntryId::new(40, 1), now.iter().map(|(name, last)| (name, *last)))
-    };
-    assert!(!outdated(&[("a", 40), ("b", 70)]));
-    assert!(!outdated(&[("a", 41)]), "one that is gone needs nothing, one that went on needs less");
-    assert!(outdated(&[("a", 40), ("b", 69)]));
-    assert!(outdated(&[("a", 40), ("b", 70), ("new", 39)]));
-    assert!(!outdated(&[("a", 40), ("b", 70), ("new", 40)]), "it begins where the plan ends");
-    assert!(!outdated(&[]));
+fn a_plan_is_outdated_when_somebody_needs_what_it_takes() {
+    let hour = Duration::from_hours(1);
+    let policy = TrimPolicy::new().exclude_stale(NamePattern::new("stale").unwrap(), hour);
+    let outdated = |groups: Vec<GroupState>| policy.is_outdated(EntryId::new(40, 1), &stream(groups));
+    let stale = |unchanged| GroupState { unchanged, ..group("stale", 70, Some(6)) };
+    assert!(!outdated(vec![group("a", 40, None), group("b", 70, Some(60))]));
+    assert!(!outdated(vec![]), "what is gone needs nothing");
+    assert!(outdated(vec![group("b", 39, None)]));
+    assert!(outdated(vec![group("b", 70, Some(40))]), "it was set back and has read past its place");
+    assert!(outdated(vec![GroupState { pending: 1, ..group("b", 70, None) }]));
+    assert!(outdated(vec![group("new", 0, None)]));
+    assert!(outdated(vec![group("ahead", 101, None)]), "the stream is another one");
+    assert!(!outdated(vec![stale(Some(hour))]));
+    assert!(outdated(vec![stale(Some(hour / 2))]), "it has woken");
+    assert!(outdated(vec![stale(None)]));
+    assert!(policy.is_outdated(id(101), &stream(vec![])), "the last entry would go");
 }
 
 #[test]

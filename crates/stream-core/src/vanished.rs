@@ -34,12 +34,12 @@ impl VanishedGroups {
         Self::default()
     }
 
-    /// Remembers the groups of `stream` as they are at its time, and returns those that were there before and have been
-    /// missed for less than [`GRACE`](Self::GRACE), as they were seen last. Groups that `policy` leaves out are not minded.
+    /// Remembers the groups of `stream` as they are `now`, in milliseconds since any beginning, and returns those that
+    /// were there before and have been missed for less than [`GRACE`](Self::GRACE), as they were seen last. Groups that
+    /// `policy` leaves out are not minded.
     ///
     /// A stream whose greatest id has gone back is minded as well: it may be a copy that lags behind.
-    pub fn observe(&mut self, stream: &StreamState, policy: &TrimPolicy) -> Vec<GroupState> {
-        let now = stream.now_ms;
+    pub fn observe(&mut self, stream: &StreamState, policy: &TrimPolicy, now: u64) -> Vec<GroupState> {
         for known in self.known.values_mut() {
             known.missed_since_ms = match known.missed_since_ms {
                 // A clock that went back says nothing about the time before.
@@ -102,7 +102,8 @@ mod tests {
     fn check(policy: &TrimPolicy, seen: &[(u64, &[GroupState], &[GroupState])]) {
         let mut memory = VanishedGroups::new();
         for (minute, there, missed) in seen {
-            assert_eq!(memory.observe(&stream(*minute, there), policy), *missed, "in minute {minute}");
+            let stream = stream(*minute, there);
+            assert_eq!(memory.observe(&stream, policy, stream.now_ms), *missed, "in minute {minute}");
         }
     }
 
@@ -149,8 +150,8 @@ mod tests {
     #[test]
     fn with_the_stream_its_groups_are_forgotten() {
         let mut memory = VanishedGroups::new();
-        memory.observe(&stream(0, &[group("b", 20)]), &TrimPolicy::new());
+        memory.observe(&stream(0, &[group("b", 20)]), &TrimPolicy::new(), 0);
         memory.forget();
-        assert_eq!(memory.observe(&stream(1, &[]), &TrimPolicy::new()), []);
+        assert_eq!(memory.observe(&stream(1, &[]), &TrimPolicy::new(), MINUTE), []);
     }
 }

@@ -4,11 +4,12 @@
 //! needed more than it does, never less. So a group's position is read before its pending list (what it reads in between
 //! still follows the old position), and what cannot be read counts as needed.
 
-use stream_core::{GroupState, StreamKey, StreamState};
+use stream_core::{Elapsed, GroupState, StreamKey, StreamState};
 use stream_redis::command::{
     Command, GroupInfo, PendingSummary, StreamInfo, Time, XInfoConsumers, XInfoGroups, XInfoStream, XPendingSummary,
 };
 use stream_redis::{Error, ErrorKind};
+use tokio::time::Instant;
 
 use crate::link::{Link, decoded};
 
@@ -51,6 +52,21 @@ impl Look {
             now_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
         };
         Ok(Some(Self { state, info, groups }))
+    }
+}
+
+/// The time by which groups grow old: as much as has passed both on the server and here.
+#[derive(Debug, Default)]
+pub(crate) struct Age {
+    began: Option<Instant>,
+    elapsed: Elapsed,
+}
+
+impl Age {
+    /// Milliseconds since the first of these looks, at one just now that has found this state.
+    pub(crate) fn at(&mut self, state: &StreamState) -> u64 {
+        let own = self.began.get_or_insert_with(Instant::now).elapsed();
+        self.elapsed.at(state.now_ms, own)
     }
 }
 

@@ -259,7 +259,29 @@ impl Fenced {
     /// # Errors
     /// Of the connection or the server; [`ErrorKind::Missing`] where the stream or the group is gone.
     pub async fn remove_consumer(&self, connection: &dyn Connection, owner: &Owner) -> Result<bool, Error> {
-        let args = |request| owner_args(request, owner);
+        self.remove(connection, owner, None).await
+    }
+
+    /// As [`remove_consumer`](Self::remove_consumer), if the server counts it as idle for `idle` at least: one that came back
+    /// stays, also before it is given anything. Servers before 7.2 do not count what it asks for in vain.
+    ///
+    /// # Errors
+    /// Those of [`remove_consumer`](Self::remove_consumer).
+    pub async fn remove_idle_consumer(
+        &self,
+        connection: &dyn Connection,
+        owner: &Owner,
+        idle: Duration,
+    ) -> Result<bool, Error> {
+        self.remove(connection, owner, Some(idle)).await
+    }
+
+    async fn remove(&self, connection: &dyn Connection, owner: &Owner, idle: Option<Duration>) -> Result<bool, Error> {
+        let milliseconds = |idle: Duration| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        let args = |request| match idle {
+            Some(idle) => owner_args(request, owner).int(milliseconds(idle)),
+            None => owner_args(request, owner),
+        };
         let count = |value| decode::count(&value);
         let removed = self.script(connection, Script::remove_consumer(), &[&owner.key], args, count).await?;
         Ok(removed.is_some_and(|removed| removed > 0))

@@ -1,11 +1,12 @@
 //! [`Warnings`]: what is logged while a test runs, for tests whose subject is that trouble is told once, or not at all.
 
 use std::fmt::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// Keeps the warnings and errors that are logged where it is the subscriber. Clones are the same list.
 ///
@@ -17,8 +18,19 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// assert_eq!(warnings.lines(), ["trimming failed stream=\"orders\""]);
 /// assert_eq!(warnings.count("orders"), 1);
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+/// While there is one subscriber alone, `tracing` asks the thread that comes to a line first, which may be another test's and
+/// have none, and remembers for all threads that nobody wants that line. With two it asks both.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+
+impl Default for Warnings {
+    fn default() -> Self {
+        LazyLock::force(&SECOND);
+        Self(Arc::default())
+    }
+}
 
 impl Warnings {
     /// The lines so far: each is the message, then the fields as `name=value`.

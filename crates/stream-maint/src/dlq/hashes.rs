@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stream_core::{LetterContent, LetterError, StreamKey};
 use stream_redis::Error;
-use stream_redis::command::{Command, Del, HGet, HGetAll, SCard, SIsMember, SRem, SScan};
+use stream_redis::command::{Command, Del, HGet, HGetAll, SAdd, SCard, SIsMember, SRem, SScan};
 
 use super::PAGE;
 use super::store::{Letter, LetterId, Place, Span, Store, Walk};
@@ -94,8 +94,7 @@ impl Store for HashStore {
     }
 
     async fn delete(&self, link: &mut Link, ids: Vec<LetterId>) -> Result<u64, Error> {
-        let hash = |id| if let LetterId::Hash(key) = id { Some(key) } else { None };
-        let keys: Vec<StreamKey> = ids.into_iter().filter_map(hash).collect();
+        let keys = keys(ids);
         let mut deleted = 0;
         for keys in keys.chunks(PAGE) {
             // What has another name is not one of ours to delete, whoever put it into the set.
@@ -105,11 +104,26 @@ impl Store for HashStore {
             for there in link.run_all(&commands).await? {
                 there?;
             }
-            let members = keys.iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect();
             let key = link.key().clone();
-            deleted += link.run(&SRem { key, members }).await?;
+            deleted += link.run(&SRem { key, members: members(keys) }).await?;
         }
         Ok(deleted)
+    }
+
+    async fn forget(&self, link: &mut Link, ids: Vec<LetterId>) -> Result<(), Error> {
+        for keys in keys(ids).chunks(PAGE) {
+            let key = link.key().clone();
+            link.run(&SRem { key: key.clone(), members: members(keys) }).await?;
+            let hashes: Vec<HGetAll> = keys.iter().map(|key| HGetAll { key: key.clone() }).collect();
+            let found = link.run_all(&hashes).await?;
+            // One that has come since it was missed was named before its name was removed, or is named after.
+            let there = keys.iter().zip(found).filter(|(_, found)| !found.as_ref().is_ok_and(Vec::is_empty));
+            let there: Vec<StreamKey> = there.map(|(key, _)| key.clone()).collect();
+            if !there.is_empty() {
+                link.run(&SAdd { key, members: members(&there) }).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn bound(&self, link: &mut Link, keep: u64) -> Result<u64, Error> {
@@ -127,6 +141,15 @@ impl Store for HashStore {
             }
         }
     }
+}
+
+fn keys(ids: Vec<LetterId>) -> Vec<StreamKey> {
+    let hash = |id| if let LetterId::Hash(key) = id { Some(key) } else { None };
+    ids.into_iter().filter_map(hash).collect()
+}
+
+fn members(keys: &[StreamKey]) -> Vec<Bytes> {
+    keys.iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect()
 }
 
 /// The keys of the letters that were given up first, at most as many as are there beyond `keep`: another process may be at

@@ -135,6 +135,9 @@ pub(super) trait Store: fmt::Debug + Send {
     /// Deletes letters; returns how many were there.
     async fn delete(&self, link: &mut Link, ids: Vec<LetterId>) -> Result<u64, Error>;
 
+    /// Forgets the names of letters that have gone, but for those that are there after all.
+    async fn forget(&self, link: &mut Link, ids: Vec<LetterId>) -> Result<(), Error>;
+
     /// Drops the oldest until no more than `keep` are left; returns how many.
     async fn bound(&self, link: &mut Link, keep: u64) -> Result<u64, Error>;
 }

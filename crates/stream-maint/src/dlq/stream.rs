@@ -82,6 +82,11 @@ impl Store for StreamStore {
         link.run(&XDel { key, ids }).await
     }
 
+    async fn forget(&self, _: &mut Link, _: Vec<LetterId>) -> Result<(), Error> {
+        // A letter and its id are one.
+        Ok(())
+    }
+
     async fn bound(&self, link: &mut Link, keep: u64) -> Result<u64, Error> {
         let key = link.key().clone();
         let command = |precision| XTrim { key: key.clone(), trim: Trim { to: TrimTo::MaxLen(keep), precision } };

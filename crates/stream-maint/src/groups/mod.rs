@@ -12,7 +12,7 @@ use stream_redis::{Client, Error, ErrorKind, Fenced};
 
 use crate::every::{CleanupTotals, Periodic, Schedule, run_every};
 use crate::link::Link;
-use crate::look::Look;
+use crate::look::{Age, Look};
 
 /// Removes the abandoned groups of one stream.
 ///
@@ -52,6 +52,7 @@ use crate::look::Look;
 pub struct GroupCleaner {
     link: Link,
     policy: GroupPolicy,
+    age: Age,
     watch: GroupWatch,
     fenced: Fenced,
     schedule: Schedule,
@@ -112,9 +113,12 @@ impl GroupCleaner {
         let config =
             |error: NameError| Error::new(ErrorKind::Config, "the name of the stream is refused").with_source(error);
         let stream = StreamKey::new(stream).map_err(config)?;
-        let schedule = Schedule::new(&stream, b":streamkeeper:groups").map_err(config)?;
+        // A cleaner of other groups has turns of its own.
+        let patterns: Vec<_> = policy.patterns().iter().map(ToString::to_string).collect();
+        let name = format!(":streamkeeper:groups:{}", patterns.join(","));
+        let schedule = Schedule::new(&stream, name.as_bytes()).map_err(config)?;
         let (watch, fenced) = (GroupWatch::new(), Fenced::new());
-        Ok(Self { link: Link::new(client, stream), policy, watch, fenced, schedule })
+        Ok(Self { link: Link::new(client, stream), policy, age: Age::default(), watch, fenced, schedule })
     }
 
     /// How often [`run_every`](Self::run_every) cleans up, counted over the whole fleet. 60 s by default; less than 1 s is
@@ -183,7 +187,8 @@ impl GroupCleaner {
     /// Of the connection or the server. Needs `XINFO`, `XPENDING` and `TIME`.
     pub async fn plan(&mut self) -> Result<Vec<(GroupName, GroupAction)>, Error> {
         let Some(mut look) = Look::at(&mut self.link).await? else { return Ok(Vec::new()) };
-        self.watch.observe(&mut look.state.groups, look.state.now_ms);
+        let now = self.age.at(&look.state);
+        self.watch.observe(&mut look.state.groups, now);
         Ok(self.policy.plan(&look.state.groups))
     }
 
@@ -216,8 +221,8 @@ impl GroupCleaner {
     }
 
     /// Cleans up unless somebody in the fleet has done so within the period; `None` then, but the groups are looked at, since
-    /// how long they have not changed is known only to who has watched them. The fleet agrees by a key that expires by itself,
-    /// `{STREAM}:streamkeeper:groups`; who may not write it cleans up anyway.
+    /// how long they have not changed is known only to who has watched them. Cleaners with the same patterns agree by a key that
+    /// expires by itself, `{STREAM}:streamkeeper:groups:PATTERNS` (with commas between them); who may not write it cleans up anyway.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -8,6 +8,7 @@ use stream_redis::{Client, Error, ErrorKind};
 use super::{Readers, Trimmer};
 use crate::every::Schedule;
 use crate::link::Link;
+use crate::look::Age;
 
 /// Describes a [`Trimmer`]; made by [`Trimmer::builder`].
 ///
@@ -124,7 +125,8 @@ impl TrimmerBuilder {
     }
 
     /// How often [`Trimmer::run_every`] trims, counted over the whole fleet. 60 s by default; less than 1 s is raised to
-    /// that. Long pauses cost memory on the server, short ones a handful of commands and two for each group.
+    /// that. Long pauses cost memory on the server, short ones a handful of commands and two for each group; where there is
+    /// something to trim, as many again before each step of it.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -231,6 +233,7 @@ impl TrimmerBuilder {
             awaited: self.awaited.into_iter().collect::<Result<_, _>>().map_err(config)?,
             readers: Readers::default(),
             schedule,
+            age: Age::default(),
             watch: GroupWatch::new(),
             vanished: VanishedGroups::new(),
         })

@@ -16,8 +16,8 @@ use std::time::Duration;
 use stream_core::{
     EntryId, GroupName, GroupState, GroupWatch, StreamKey, StreamState, TrimPlan, TrimPolicy, VanishedGroups,
 };
-use stream_redis::command::{Precision, Trim, TrimTo, XInfoGroups, XTrim};
-use stream_redis::{Client, Error, ErrorKind};
+use stream_redis::command::{Precision, Trim, TrimTo, XTrim};
+use stream_redis::{Client, Error};
 
 pub use builder::TrimmerBuilder;
 pub use readers::Readers;
@@ -25,7 +25,7 @@ pub use report::{Exclusion, TrimReport, TrimTotals, Trimmed};
 
 use crate::every::Schedule;
 use crate::link::Link;
-use crate::look::{Look, mind_consumers};
+use crate::look::{Age, Look, mind_consumers};
 
 /// Entries that one command deletes at most, so that it takes a millisecond or so.
 const STEP: u64 = 10_000;
@@ -63,6 +63,7 @@ pub struct Trimmer {
     awaited: Vec<GroupName>,
     readers: Readers,
     schedule: Schedule,
+    age: Age,
     watch: GroupWatch,
     vanished: VanishedGroups,
 }
@@ -207,7 +208,7 @@ impl Trimmer {
         let Some(look) = self.look().await? else { return Ok(Trimmed::NoStream) };
         let plan = self.policy.plan(&look.state);
         let removed = match plan.min_id {
-            Some(min_id) => self.trim(&look.state, min_id, plan.approximate).await?,
+            Some(min_id) => self.trim(min_id, plan.approximate).await?,
             None => 0,
         };
         let report = TrimReport::new(&look, plan, removed);
@@ -230,11 +231,13 @@ impl Trimmer {
             return Ok(None);
         };
         let state = &mut look.state;
-        self.watch.observe(&mut state.groups, state.now_ms);
+        let now = self.age.at(state);
+        self.watch.observe(&mut state.groups, now);
         if self.policy.needs_watch() {
             mind_consumers(&mut self.link, &mut state.groups).await?;
+            self.watch.heard(&state.groups, now);
         }
-        let gone = self.vanished.observe(state, &self.policy);
+        let gone = self.vanished.observe(state, &self.policy, now);
         let missing = |name: &&GroupName| state.groups.iter().all(|group| group.name != **name);
         let awaited: Vec<_> =
             self.awaited.iter().filter(missing).map(|name| needs_after(name, EntryId::ZERO)).collect();
@@ -245,18 +248,16 @@ impl Trimmer {
         Ok(Some(look))
     }
 
-    /// Deletes what is below `min_id`, in steps, for as long as what was seen of the groups still holds.
-    async fn trim(&mut self, state: &StreamState, min_id: EntryId, approximate: bool) -> Result<u64, Error> {
+    /// Deletes what is below `min_id`, in steps, for as long as nobody needs it. The stream is looked at before each of them,
+    /// in full: a group that is where it was may have been given again what it had finished, and one that was stale may not
+    /// be so any more.
+    async fn trim(&mut self, min_id: EntryId, approximate: bool) -> Result<u64, Error> {
         let mut removed = 0;
         let mut precision = Precision::Approximate { limit: Some(STEP) };
         loop {
-            let groups = match self.link.run(&XInfoGroups { key: self.link.key().clone() }).await {
-                Ok(groups) => groups,
-                Err(error) if error.kind() == ErrorKind::Missing => return Ok(removed),
-                Err(error) => return Err(error),
-            };
-            if state.is_outdated(min_id, groups.iter().map(|group| (&group.name, group.last_delivered))) {
-                tracing::info!(stream = %self.stream(), "a group was made anew while its stream was trimmed: it goes on next time");
+            let Some(now) = self.watch().await? else { return Ok(removed) };
+            if self.policy.is_outdated(min_id, &now.state) {
+                tracing::info!(stream = %self.stream(), "a group needs more of its stream than a moment ago: trimming goes on next time");
                 return Ok(removed);
             }
             let exact = precision == Precision::Exact;

@@ -141,7 +141,8 @@ pub struct TrimTotals {
 impl TrimReport {
     pub(super) fn new(look: &Look, plan: TrimPlan, removed: u64) -> Self {
         let state = &look.state;
-        let excluded = plan.excluded.iter().map(|group| exclusion(look, group, plan.min_id)).collect();
+        let floor = plan.min_id.filter(|_| removed > 0);
+        let excluded = plan.excluded.iter().map(|group| exclusion(look, group, floor)).collect();
         let pinned_age = pinned_age(&plan.pinned_by, state);
         Self { removed, length: state.length, plan, pinned_age, excluded }
     }
@@ -165,7 +166,7 @@ impl TrimReport {
     }
 }
 
-fn exclusion(look: &Look, group: &ExcludedGroup, min_id: Option<EntryId>) -> Exclusion {
+fn exclusion(look: &Look, group: &ExcludedGroup, floor: Option<EntryId>) -> Exclusion {
     let need = look
         .state
         .groups
@@ -176,7 +177,7 @@ fn exclusion(look: &Look, group: &ExcludedGroup, min_id: Option<EntryId>) -> Exc
     Exclusion {
         group: group.clone(),
         lag: info.and_then(|(info, _)| info.lag),
-        lost_from: need.filter(|need| min_id.is_some_and(|floor| floor > *need)),
+        lost_from: need.filter(|need| floor.is_some_and(|floor| floor > *need)),
     }
 }
 

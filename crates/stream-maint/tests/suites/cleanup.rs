@@ -30,7 +30,7 @@ fn policy() -> GroupPolicy {
 }
 
 fn remove(names: &[&str]) -> Vec<(ConsumerName, ConsumerAction)> {
-    names.iter().map(|name| (consumer(name), ConsumerAction::Remove)).collect()
+    names.iter().map(|name| (consumer(name), ConsumerAction::Remove { idle: Duration::ZERO })).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,6 +92,48 @@ async fn a_consumer_that_reads_between_check_and_removal_stays() {
         assert!(matches!(claimed, stream_redis::Value::Array(ids) if ids.len() == 1), "{}", server.name);
     })
     .await;
+}
+
+/// It asked, was given nothing, and waits: without its name the group would look abandoned.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_asks_in_vain_between_check_and_removal_stays() {
+    for profile in [Profile::Redis72Plus, Profile::Redis80Plus] {
+        let server = MemoryServer::with_profile(profile);
+        server.command("XGROUP CREATE s g 0 MKSTREAM".split(' ')).unwrap();
+        for name in ["back", "dead"] {
+            server.command(["XGROUP", "CREATECONSUMER", "s", "g", name]).unwrap();
+        }
+        tokio::time::advance(25 * HOUR).await;
+        let mut cleaner = ConsumerCleaner::new(&server.client(), "s", "g", ConsumerPolicy::default()).unwrap();
+        let plan = cleaner.plan().await.unwrap();
+        server.command("XREADGROUP GROUP g back COUNT 1 STREAMS s >".split(' ')).unwrap();
+        tokio::time::advance(24 * HOUR).await;
+        let report = cleaner.carry_out(&plan).await.unwrap();
+        assert_eq!((names(&report.removed), names(&report.spared)), (vec!["dead".into()], vec!["back".into()]));
+    }
+}
+
+/// One pattern is not the turn of the other.
+#[tokio::test(start_paused = true)]
+async fn cleaners_of_other_groups_have_turns_of_their_own() {
+    let server = MemoryServer::new();
+    let last = server.add("s", [("n", "1")]).to_string();
+    let mut cleaners = ["tmp-*", "preview-*", "tmp-*"].map(|pattern| {
+        let policy = GroupPolicy::new(NamePattern::new(pattern).unwrap(), HOUR).unwrap();
+        GroupCleaner::new(&server.client(), "s", policy).unwrap()
+    });
+    for name in ["tmp-1", "preview-1"] {
+        server.command(["XGROUP", "CREATE", "s", name, &last]).unwrap();
+    }
+    for removed in [0, 1] {
+        let mut turns = Vec::new();
+        for cleaner in &mut cleaners {
+            turns.push(cleaner.run_if_due().await.unwrap().map(|report| report.removed.len()));
+        }
+        assert_eq!(turns, [Some(removed), Some(removed), None]);
+        tokio::time::advance(HOUR).await;
+    }
+    assert!(server.groups("s").is_empty());
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Dead letters: nothing is lost on the way back, whatever dies in between.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stream_core::{ConsumerName, DeadLetter, DeadReason, Entry, EntryId, LetterContent, LetterError};
@@ -362,6 +363,32 @@ async fn b25_a_letter_that_cannot_go_back_stays_and_others_go() {
     .await;
 }
 
+/// A stream that has given its last id takes nothing for ever, and is one of many.
+#[tokio::test]
+async fn a_stream_that_is_exhausted_holds_up_no_letters_of_others() {
+    on_each_layout(async |server, layout| {
+        server.ok("XADD full 18446744073709551615-18446744073709551615 n 1").await;
+        server.ok("XGROUP CREATE s g $ MKSTREAM").await;
+        bury(server, layout, [letter("full", 1, DeadReason::OwnerDied), exhausted(2)]).await;
+        let report = layout.letters(server).redrive(&Redrive::new().batch(1)).await.unwrap();
+        assert_eq!((report.redriven, report.refused, server.len("s").await), (1, 1, 1), "{}, {layout:?}", server.name);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn letters_that_cannot_go_back_do_not_count_as_sent() {
+    on_each_layout(async |server, layout| {
+        server.ok("SET word text").await;
+        server.ok("XGROUP CREATE s g $ MKSTREAM").await;
+        let stay = [letter("gone", 1, DeadReason::OwnerDied), letter("word", 2, DeadReason::OwnerDied)];
+        bury(server, layout, stay.into_iter().chain((3..=9).map(exhausted))).await;
+        let report = layout.letters(server).redrive(&Redrive::new().batch(2).at_most(5)).await.unwrap();
+        assert_eq!((report.redriven, server.len("s").await), (5, 5), "{}, {layout:?}", server.name);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn b24_an_entry_is_added_before_its_letter_is_deleted() {
     let server = MemoryServer::new();
@@ -414,6 +441,30 @@ async fn b24_a_hash_that_is_half_deleted_is_seen_and_not_sent_again() {
     assert_eq!((server.len("s"), dead.len().await.unwrap()), (14, 0), "the four are forgotten, not sent again");
     let content = LetterContent::from(exhausted(1));
     assert!(server.entries("s").iter().all(|entry| entry.fields().len() == content.fields.len()));
+}
+
+/// A hash that could not be written at first has its name in the set already, and is there at last just when its name is to
+/// be forgotten: before the first command that does so, or before one of those that follow.
+#[tokio::test]
+async fn a_letter_that_is_written_while_its_name_is_forgotten_stays() {
+    for number in 1..=3 {
+        let server = MemoryServer::new();
+        server.command(["SADD", "dead", "dead:1-0-s", "dead:gone"]).unwrap();
+        let (mirror, seen) = (server.clone(), AtomicUsize::new(0));
+        server.on_command(move |args| {
+            let follows = seen.load(Ordering::Relaxed) > 0 || matches!(args[0], b"DEL" | b"SREM");
+            if follows && seen.fetch_add(1, Ordering::Relaxed) + 1 == number {
+                for request in Layout::Hash.requests(&exhausted(1)) {
+                    mirror.command(request.args()).unwrap();
+                }
+            }
+        });
+        let mut dead = DeadLetters::prefect(&server.client(), "dead").unwrap();
+        dead.redrive(&Redrive::new().make_streams()).await.unwrap();
+        let page = dead.list(&LetterFilter::all(), None, 10).await.unwrap();
+        let [letter] = page.letters.as_slice() else { panic!("at {number}: {page:?}") };
+        assert_eq!(letter.content, Ok(exhausted(1).into()), "at {number}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

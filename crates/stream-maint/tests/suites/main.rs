@@ -4,6 +4,7 @@ mod cleanup;
 mod dlq;
 mod lag;
 mod property;
+mod stale;
 mod support;
 mod trim;
 mod trouble;

@@ -124,6 +124,27 @@ impl Command for SIsMember {
     }
 }
 
+/// `SADD`: the number of members that were not there before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SAdd {
+    /// The set.
+    pub key: StreamKey,
+    /// At least one member.
+    pub members: Vec<Bytes>,
+}
+
+impl Command for SAdd {
+    type Reply = u64;
+
+    fn request(&self) -> Request {
+        self.members.iter().fold(Request::new("SADD").key(&self.key), Request::arg)
+    }
+
+    fn decode(&self, value: Value) -> Result<u64, Error> {
+        decode::count(&value)
+    }
+}
+
 /// `SREM`: the number of members that were removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SRem {
@@ -211,6 +232,8 @@ mod tests {
         let member = SIsMember { key: key("s"), member: bytes("a") };
         assert_eq!(words(&member), "SISMEMBER s a");
         assert!(!member.decode(Value::Int(0)).unwrap());
+        let add = SAdd { key: key("s"), members: vec![bytes("a"), bytes("b")] };
+        assert_eq!((words(&add), add.decode(Value::Int(1)).unwrap()), ("SADD s a b".to_owned(), 1));
         let remove = SRem { key: key("s"), members: vec![bytes("a"), bytes("b")] };
         assert_eq!((words(&remove), remove.decode(Value::Int(2)).unwrap()), ("SREM s a b".to_owned(), 2));
     }

@@ -20,7 +20,7 @@ mod trim;
 pub use acknowledge::XAck;
 pub use add::XAdd;
 pub use claim::{AutoClaimed, Claimed, XAutoClaim, XClaim};
-pub use collection::{Del, HGet, HGetAll, SCard, SIsMember, SRem, SScan};
+pub use collection::{Del, HGet, HGetAll, SAdd, SCard, SIsMember, SRem, SScan};
 pub use group::{TouchConsumer, XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XGroupSetId};
 pub use info::{ConsumerInfo, GroupInfo, StreamInfo, XInfoConsumers, XInfoGroups, XInfoStream};
 pub use key::{Exists, KeyType, Ping, Time};

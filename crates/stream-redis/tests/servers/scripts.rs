@@ -356,11 +356,13 @@ async fn a_consumer_is_removed_only_when_it_holds_nothing() {
         deliver(server, 1, "a").await;
         ok(server, "XGROUP CREATECONSUMER s g b").await;
         assert!(!fenced.remove_consumer(wire, &owner("a")).await.unwrap());
+        assert!(!fenced.remove_idle_consumer(wire, &owner("a"), Duration::ZERO).await.unwrap());
+        assert!(!fenced.remove_idle_consumer(wire, &owner("b"), Duration::from_hours(1)).await.unwrap());
         assert!(fenced.remove_consumer(wire, &owner("b")).await.unwrap());
         assert!(!fenced.remove_consumer(wire, &owner("b")).await.unwrap());
         assert_eq!(held(wire, 1).await, Some(by("a", 1)));
         ok(server, "XACK s g 1").await;
-        assert!(fenced.remove_consumer(wire, &owner("a")).await.unwrap());
+        assert!(fenced.remove_idle_consumer(wire, &owner("a"), Duration::ZERO).await.unwrap());
     })
     .await;
 }

@@ -304,6 +304,12 @@ impl MemoryServer {
         });
     }
 
+    /// Sets the server's clock forward, as an administrator or a failover to another machine does: what it measures by it is
+    /// older at once, and nobody has waited.
+    pub fn set_clock_forward(&self, by: Duration) {
+        self.shared.with(|state| state.clock_ahead += by);
+    }
+
     /// Forbids a command, as an access control list does: it fails with the profile's `NOPERM` text, and inside of
     /// scripts as it does there.
     pub fn deny(&self, command: &str) {

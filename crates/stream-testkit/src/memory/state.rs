@@ -39,6 +39,7 @@ pub(super) struct State {
     runnable: VecDeque<LinkId>,
     started: Option<Instant>,
     now: Instant,
+    pub(super) clock_ahead: Duration,
     next: u64,
     wakers: Vec<Waker>,
 }
@@ -71,6 +72,7 @@ impl Shared {
             runnable: VecDeque::new(),
             started: None,
             now: Instant::now(),
+            clock_ahead: Duration::ZERO,
             next: 0,
             wakers: Vec::new(),
         }))
@@ -207,7 +209,8 @@ impl State {
     fn set_clock(&mut self, now: Instant) {
         let started = *self.started.get_or_insert(now);
         self.now = now;
-        self.db.now = EPOCH + i64::try_from(now.saturating_duration_since(started).as_millis()).unwrap_or(i64::MAX / 2);
+        let passed = now.saturating_duration_since(started) + self.clock_ahead;
+        self.db.now = EPOCH + i64::try_from(passed.as_millis()).unwrap_or(i64::MAX / 2);
     }
 
     /// Lets everything happen that can happen now.

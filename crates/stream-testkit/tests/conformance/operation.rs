@@ -268,7 +268,8 @@ fn scripts() -> impl Strategy<Value = Vec<String>> {
         2 => letter.prop_map(|args| ("dead_letter 2 KEY DEAD", args)),
         2 => some_id().prop_map(|id| ("dead_letter_hash 3 KEY dlq dlq:1", [vec![id], split("f v n 17")].concat())),
         1 => Just(("dead_letter_hash 3 KEY DEAD DEAD", split("1-0 f v"))),
-        2 => Just(("remove_consumer 1 KEY", Vec::new())),
+        2 => select(vec![None, Some("0"), Some("3600000")])
+            .prop_map(|idle| ("remove_consumer 1 KEY", idle.into_iter().map(str::to_owned).collect())),
         2 => some_id().prop_map(|id| (DESTROY, vec![id])),
         1 => Just(("dead_letter 2 KEY DEAD", split("1-0 0"))),
     ];

@@ -145,7 +145,7 @@ impl Redrive {
         self
     }
 
-    /// At most this many in all.
+    /// At most this many in all, of those that can go: letters that stay for want of a stream do not count.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -111,7 +111,10 @@ impl DeadLetters {
             if sent == 0 {
                 break;
             }
+            let before = report.redriven;
             self.send_back(redrive, chosen, &mut report).await?;
+            // What stays where it is has taken no place of those that can go.
+            left = left.saturating_add((before + sent as u64).saturating_sub(report.redriven));
             self.finish(&mut walk).await?;
             let more = left > 0 && (walk.place.is_some() || !walk.page.is_empty());
             if let Some(rate) = redrive.per_second.filter(|_| more) {
@@ -172,11 +175,12 @@ impl DeadLetters {
         Ok(chosen)
     }
 
-    /// Deletes what is left of letters whose deletion was cut short: they were sent back, or purged, already.
+    /// Forgets what is left of letters whose deletion was cut short: they were sent back, or purged, already. One of them may
+    /// just be written, so nothing is deleted.
     async fn finish(&mut self, walk: &mut Walk) -> Result<(), Error> {
         if !walk.half_deleted.is_empty() {
             let ids = std::mem::take(&mut walk.half_deleted);
-            self.store.delete(&mut self.link, ids).await?;
+            self.store.forget(&mut self.link, ids).await?;
         }
         Ok(())
     }
@@ -207,7 +211,7 @@ impl DeadLetters {
                     }
                     Ok(None) => report.no_stream += 1,
                     // A stream that takes nothing must not hold up the letters of others.
-                    Err(error) if matches!(error.kind(), ErrorKind::WrongType | ErrorKind::NoPermission) => {
+                    Err(error) if is_of_the_stream(error.kind()) => {
                         report.refused += 1;
                         refused = Some(error);
                     }
@@ -245,4 +249,9 @@ impl DeadLetters {
             tokio::time::sleep(pause).await;
         }
     }
+}
+
+/// Whether this is wrong with one stream alone.
+fn is_of_the_stream(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WrongType | ErrorKind::NoPermission | ErrorKind::Refused)
 }

@@ -69,8 +69,8 @@ pub struct RedriveReport {
     pub unreadable: u64,
     /// Letters whose stream does not exist, or that do not tell it: they stay.
     pub no_stream: u64,
-    /// Letters whose stream takes none of them: its key holds something else, or this user may not write it. They stay, and
-    /// the others go on.
+    /// Letters whose stream takes none of them: its key holds something else, this user may not write it, or it has given
+    /// its last id. They stay, and the others go on.
     pub refused: u64,
     /// Letters that somebody else deleted while they were sent back: those entries may be there twice.
     pub deleted_meanwhile: u64,

@@ -65,7 +65,7 @@ fn run(db: &mut Db, script: Known, args: &[Bytes]) -> Reply {
             let [_, set, hash] = keys else { return Err(broken()) };
             call.dead_letter_hash(set, hash, rest)
         }
-        "remove_consumer" => call.remove_consumer(),
+        "remove_consumer" => call.remove_consumer(rest.first()),
         "destroy_group" => call.destroy_group(),
         "publish_once" => call.publish_once(keys.get(1).ok_or_else(broken)?, rest),
         _ => Err(foreign()),
@@ -197,15 +197,18 @@ impl Call<'_> {
         Ok(Value::Int(1))
     }
 
-    fn remove_consumer(&mut self) -> Reply {
+    fn remove_consumer(&mut self, idle: Option<&Bytes>) -> Reply {
         let (key, group, consumer) = (self.key, self.group, self.consumer);
         self.command(&[b"XINFO", b"CONSUMERS", key, group])?;
+        let (now, least) = (self.db.now, idle.map_or(Ok(i64::MIN), |idle| int(idle).ok_or_else(broken))?);
         let consumers = self.db.group(key, group)?.map(|group| &group.consumers);
-        let empty = consumers.and_then(|consumers| consumers.get(consumer)).is_some_and(|one| one.pending.is_empty());
-        if empty {
+        let over = consumers
+            .and_then(|consumers| consumers.get(consumer))
+            .is_some_and(|one| one.pending.is_empty() && (now - one.seen_at).max(0) >= least);
+        if over {
             self.command(&[b"XGROUP", b"DELCONSUMER", key, group, consumer])?;
         }
-        Ok(Value::Int(i64::from(empty)))
+        Ok(Value::Int(i64::from(over)))
     }
 
     /// The second argument is the id that was delivered last.

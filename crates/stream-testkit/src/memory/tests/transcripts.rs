@@ -237,6 +237,7 @@ async fn the_scripts_touch_only_what_their_consumer_owns() {
     check("dead_letter", "2 s dead g a 2-0 10 n v", "nil", &[("XLEN dead", "0")]);
     check("remove_consumer", "1 s g a", "0", &[(pending, "[[1-0 a 0 1] [2-0 b 0 1]]")]);
     check("remove_consumer", "1 s g none", "0", &[]);
+    check("remove_consumer", "1 s g none 0", "0", &[]);
 }
 
 #[test]
