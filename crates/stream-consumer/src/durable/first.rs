@@ -196,7 +196,7 @@ impl Question {
 }
 
 /// Which of `ids` (ascending) are pending, and not with us.
-async fn owned_by_others(stream: &Stream, ids: &[EntryId]) -> Result<Vec<EntryId>, Error> {
+pub(crate) async fn owned_by_others(stream: &Stream, ids: &[EntryId]) -> Result<Vec<EntryId>, Error> {
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     let mut page = XPending {

@@ -16,6 +16,7 @@ use tokio::time::{Instant as Deadline, sleep, timeout, timeout_at};
 
 use super::held::{Burial, Fleet, Ready, Recount};
 use super::reading::Undelivered;
+use super::settle::Checked;
 use super::stream::{Stream, now};
 use crate::shutdown::Shutdown;
 
@@ -37,10 +38,10 @@ pub(crate) enum Landed {
         entries: Vec<(Slot, EntryId)>,
         result: Result<u64, Error>,
     },
-    /// With a check of the owner; the ids that were not ours.
+    /// With a check of the owner.
     Checked {
         entries: Vec<(Slot, EntryId)>,
-        result: Result<Vec<EntryId>, Error>,
+        result: Result<Checked, Error>,
     },
     Taken {
         recounts: Vec<Recount>,

@@ -105,6 +105,8 @@ impl Wake {
 
 /// An entry on its way to the dead letters.
 pub(crate) struct Burial {
+    /// Whether a try got no answer: it may have been carried out.
+    pub(crate) unanswered: bool,
     pub(crate) slot: Slot,
     pub(crate) letter: DeadLetter,
     pub(crate) tries: u32,

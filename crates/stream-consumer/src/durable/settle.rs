@@ -3,6 +3,7 @@
 //! Acknowledgements are collected and written in batches. One that is not confirmed is kept and sent again; one whose lease
 //! is not certain any more is sent with a check of the owner; one whose lease was lost is withheld.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use stream_core::{DeadLetter, DeadReason, EntryId, Lease, Outcome, Slot, Stage, 
 use stream_redis::Error;
 use stream_redis::command::XAck;
 
+use super::first::owned_by_others;
 use super::flight::{Landed, give_back};
 use super::held::{Burial, Recount, Wake};
 use super::job::Members;
@@ -143,7 +145,7 @@ impl<W: Work> Worker<W> {
             dead_at_ms: wall_ms(),
             redriven: 0,
         };
-        self.bury(Burial { slot, letter, tries: 0 });
+        self.bury(Burial { unanswered: false, slot, letter, tries: 0 });
     }
 
     /// Writes a dead letter and acknowledges its entry, in one step.
@@ -155,7 +157,12 @@ impl<W: Work> Worker<W> {
         self.send(Box::pin(async move {
             let target = stream.config.dead_letter_of(&stream.owner.key);
             let (layout, bound) = (stream.config.dead_letter_layout, stream.config.dead_letter_max);
-            let result = stream.link.dead_letter(&stream.owner, &burial.letter, layout, &target, bound).await;
+            let mut result = stream.link.dead_letter(&stream.owner, &burial.letter, layout, &target, bound).await;
+            if burial.unanswered && matches!(result, Ok(false)) {
+                // It is pending nowhere if it was a try of ours that has moved it.
+                let others = owned_by_others(&stream, &[burial.letter.entry.id()]).await;
+                result = others.map(|others| others.is_empty());
+            }
             Landed::Buried { burial: Box::new(burial), result }
         }));
     }
@@ -178,6 +185,7 @@ impl<W: Work> Worker<W> {
             Err(error) => {
                 // Nothing was acknowledged. The entry is held, others go on, and it is tried again.
                 self.stream.tell(&Event::DeadLetterFailed { id, error: &error });
+                burial.unanswered |= error.server().is_none();
                 let pause = self.stream.config.backoff.delay(burial.tries, fastrand::f64());
                 burial.tries += 1;
                 // It may be held for long now, and shares its buffer with a whole batch.
@@ -321,7 +329,7 @@ impl<W: Work> Worker<W> {
         if !certain.is_empty() {
             self.acks_in_flight += 1;
             count(&self.stream.counters.ack_commands, 1);
-            let stream = Arc::clone(&self.stream);
+            let (stream, unanswered) = (Arc::clone(&self.stream), self.acks_unanswered.clone());
             let until = oldest + stream.config.lease.trusted();
             self.send(Box::pin(async move {
                 let ids = certain.iter().map(|(_, id)| *id).collect();
@@ -329,14 +337,14 @@ impl<W: Work> Worker<W> {
                 match stream.link.run_until(&command, until).await {
                     Ok(Some(removed)) => Landed::Acknowledged { entries: certain, result: Ok(removed) },
                     Err(error) => Landed::Acknowledged { entries: certain, result: Err(error) },
-                    Ok(None) => acknowledge_checked(&stream, certain).await,
+                    Ok(None) => acknowledge_checked(&stream, certain, &unanswered).await,
                 }
             }));
         }
         if !unsure.is_empty() {
             self.acks_in_flight += 1;
-            let stream = Arc::clone(&self.stream);
-            self.send(Box::pin(async move { acknowledge_checked(&stream, unsure).await }));
+            let (stream, unanswered) = (Arc::clone(&self.stream), self.acks_unanswered.clone());
+            self.send(Box::pin(async move { acknowledge_checked(&stream, unsure, &unanswered).await }));
         }
     }
 
@@ -359,12 +367,14 @@ impl<W: Work> Worker<W> {
             Landed::Checked { entries, result } => {
                 self.acks_in_flight -= 1;
                 match result {
-                    Ok(lost) => {
+                    Ok(Checked { lost, before }) => {
                         let (lost, done): (Vec<_>, Vec<_>) =
                             entries.into_iter().partition(|(_, id)| lost.binary_search(id).is_ok());
-                        count(&self.stream.counters.acknowledged, done.len() as u64);
+                        count(&self.stream.counters.acknowledged, done.len() as u64 - before);
+                        count(&self.stream.counters.already_acknowledged, before);
                         self.acks_settling -= lost.len();
-                        for (slot, _) in lost {
+                        for (slot, id) in lost {
+                            self.acks_unanswered.remove(&id);
                             self.stream.lost(slot);
                             self.stream.book().ledger.remove(slot);
                         }
@@ -409,6 +419,9 @@ impl<W: Work> Worker<W> {
         let mut book = self.stream.book();
         let book = &mut *book;
         for (slot, id) in entries {
+            if !self.acks_unanswered.is_empty() {
+                self.acks_unanswered.remove(&id);
+            }
             if book.ledger.remove(slot).is_some() {
                 book.finished.insert(id);
             }
@@ -425,6 +438,8 @@ impl<W: Work> Worker<W> {
             }
             pause = pause.max(self.stream.config.backoff.delay(self.acks_refused, fastrand::f64()));
             self.acks_refused = self.acks_refused.saturating_add(1);
+        } else {
+            self.acks_unanswered.extend(entries.iter().map(|(_, id)| *id));
         }
         self.acks.extend(entries);
         let now = now();
@@ -433,11 +448,29 @@ impl<W: Work> Worker<W> {
     }
 }
 
-/// Acknowledges what is still ours.
-async fn acknowledge_checked(stream: &Stream, entries: Vec<(Slot, EntryId)>) -> Landed {
+/// What became of acknowledgements with a check of the owner.
+pub(crate) struct Checked {
+    /// Those that are somebody else's, in ascending order.
+    lost: Vec<EntryId>,
+    /// How many an acknowledgement of ours had reached before.
+    before: u64,
+}
+
+/// Acknowledges what is still ours. Where an acknowledgement got no answer before, what is pending nowhere was reached by it.
+async fn acknowledge_checked(stream: &Stream, entries: Vec<(Slot, EntryId)>, unanswered: &HashSet<EntryId>) -> Landed {
     let mut ids: Vec<_> = entries.iter().map(|(_, id)| *id).collect();
     ids.sort_unstable();
-    let (lease, delete) = (stream.config.lease.lease(), stream.config.delete_acknowledged);
-    let result = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await;
+    let check = async {
+        let (lease, delete) = (stream.config.lease.lease(), stream.config.delete_acknowledged);
+        let mut lost = stream.link.acknowledge(&stream.owner, &ids, lease, delete).await?;
+        lost.sort_unstable();
+        let all = lost.len();
+        let doubtful: Vec<_> = lost.iter().copied().filter(|id| unanswered.contains(id)).collect();
+        // Where that cannot be told, they count as lost, which is said and harms nothing.
+        let others = owned_by_others(stream, &doubtful).await.unwrap_or(doubtful);
+        lost.retain(|id| !unanswered.contains(id) || others.binary_search(id).is_ok());
+        Ok(Checked { before: (all - lost.len()) as u64, lost })
+    };
+    let result = check.await;
     Landed::Checked { entries, result }
 }

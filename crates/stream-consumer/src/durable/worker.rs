@@ -91,6 +91,8 @@ pub(crate) struct Worker<W: Work> {
     pub(crate) acks_not_before: Option<Instant>,
     /// How often in a row the server refused them.
     pub(crate) acks_refused: u32,
+    /// Those that were sent and got no answer, until they get one.
+    pub(crate) acks_unanswered: HashSet<EntryId>,
     pub(crate) flush: bool,
     flights: Flights,
     /// Whether there are commands that were not polled yet, and so not sent.
@@ -156,6 +158,7 @@ impl<W: Work> Worker<W> {
             settling_told: 0,
             acks_not_before: None,
             acks_refused: 0,
+            acks_unanswered: HashSet::new(),
             flush: false,
             flights: Flights::new(),
             unsent: false,

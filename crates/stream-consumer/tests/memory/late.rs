@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stream_consumer::{Consumer, Context, DurableBuilder, EntryId, Shutdown};
+use stream_consumer::{Consumer, Context, DurableBuilder, EntryId, Event, Outcome, Shutdown};
+use stream_core::StreamKey;
 use stream_testkit::MemoryServer;
 use stream_testkit::memory::Fault;
 use tokio::time::sleep;
@@ -129,4 +130,48 @@ async fn what_is_given_back_at_a_stop_keeps_its_count_although_a_read_is_cut_off
     let report = run.await.unwrap().unwrap();
     assert_eq!((report.aborted, report.left_pending), (1, 0));
     assert_eq!(owner(&server, entry), Some(("c".to_owned(), 3)), "three starts, also for who takes it over");
+}
+
+/// What was carried out and got no answer was carried out by us, and nobody has taken anything.
+#[tokio::test(start_paused = true)]
+async fn what_was_settled_without_an_answer_is_not_told_as_lost() {
+    for (command, outcome) in [("XACK", Outcome::Done), ("EVAL DEAD_LETTER", Outcome::reject("no"))] {
+        let server = MemoryServer::new();
+        server.add("s", [("data", "0")]);
+        let shutdown = Shutdown::new();
+        let (stop, network) = (shutdown.clone(), server.clone());
+        let told = Arc::new(AtomicBool::new(false));
+        let lost = Arc::clone(&told);
+        let consumer = consumer(&server).observer(move |_: &StreamKey, event: &Event<'_>| {
+            lost.fetch_or(matches!(event, Event::LeaseLost { .. }), Ordering::SeqCst);
+        });
+        let consumer = consumer.build().unwrap();
+        server.fail_next(command, Fault::CutAfter);
+        let run = tokio::spawn(async move {
+            let handler = move || {
+                let outcome = outcome.clone();
+                async move { outcome }
+            };
+            consumer.run_with(&stop, handler).await
+        });
+        stream_testkit::eventually(LEASE, "it to be settled", || {
+            std::future::ready((server.count(command) > 0).then_some(()))
+        })
+        .await;
+        assert!(server.pending("s", "g").is_empty());
+        // Until no lease is certain any more.
+        network.set_down(true);
+        sleep(2 * LEASE).await;
+        network.set_down(false);
+        sleep(Duration::from_mins(5)).await;
+        shutdown.stop();
+        let stats = run.await.unwrap().unwrap().stats;
+        let settled = stats.acknowledged + stats.already_acknowledged + stats.dead_lettered;
+        assert_eq!(
+            (settled, stats.leases_lost, server.len("s:dead")),
+            (1, 0, usize::from(command != "XACK")),
+            "{stats:?}"
+        );
+        assert!(!told.load(Ordering::SeqCst), "{command}");
+    }
 }
