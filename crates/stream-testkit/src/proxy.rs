@@ -4,6 +4,8 @@
 //! network. What must stay true: a connection from which bytes were swallowed never forwards in that direction again, since
 //! no real network loses a piece out of the middle of a stream.
 
+mod weather;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,6 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+pub use weather::{Spell, Weather};
 
 /// What the proxy does with bytes and connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,6 +122,24 @@ impl Proxy {
     /// Changes what it does, for connections that are open as well.
     pub fn set(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);
+    }
+
+    /// Goes through `spells`, with `calm` after each. Where connections are refused, those that are open end as well.
+    pub async fn play(&self, spells: impl IntoIterator<Item = Spell>, calm: Duration) {
+        for spell in spells {
+            self.begin(spell.mode);
+            tokio::time::sleep(spell.lasts).await;
+            self.set(Mode::Forward);
+            tokio::time::sleep(calm).await;
+        }
+    }
+
+    /// Begins a time of trouble: as [`set`](Self::set), and where connections are refused, those that are open end as well.
+    pub fn begin(&self, mode: Mode) {
+        self.set(mode);
+        if mode == Mode::Refuse {
+            self.cut();
+        }
     }
 
     /// Closes all connections. New ones are accepted.
@@ -224,7 +246,7 @@ async fn requests(shared: &Shared, mut from: OwnedReadHalf, mut to: OwnedWriteHa
             }
             None => {}
         }
-        if !deaf && forward(now, piece, &mut to).await.is_err() {
+        if !deaf && forward(&mode, now, piece, &mut to).await.is_err() {
             return;
         }
     }
@@ -246,24 +268,25 @@ async fn replies(shared: &Shared, mut from: OwnedReadHalf, mut to: OwnedWriteHal
             return;
         }
         swallowed |= now == Mode::SwallowReplies || held.silent.load(Ordering::Relaxed);
-        if !swallowed && forward(now, &buffer[..length], &mut to).await.is_err() {
+        if !swallowed && forward(&mode, now, &buffer[..length], &mut to).await.is_err() {
             return;
         }
     }
 }
 
-/// Sends `piece` on, as fast as the mode allows.
-async fn forward(mode: Mode, piece: &[u8], to: &mut OwnedWriteHalf) -> io::Result<()> {
-    match mode {
+/// Sends `piece` on, as fast as the mode allows: the one it came in, until that is over.
+async fn forward(mode: &watch::Receiver<Mode>, now: Mode, mut piece: &[u8], to: &mut OwnedWriteHalf) -> io::Result<()> {
+    match now {
         Mode::Delay(time) => tokio::time::sleep(time).await,
         Mode::Throttle(rate) => {
             // Twenty times a second, so that a reply arrives in many small parts.
-            let part = (rate as usize / 20).max(1);
-            for part in piece.chunks(part) {
+            let most = (rate as usize / 20).max(1);
+            while !piece.is_empty() && *mode.borrow() == now {
+                let (part, rest) = piece.split_at(most.min(piece.len()));
                 to.write_all(part).await?;
                 tokio::time::sleep(Duration::from_secs_f64(part.len() as f64 / f64::from(rate.max(1)))).await;
+                piece = rest;
             }
-            return Ok(());
         }
         _ => {}
     }
@@ -278,3 +301,6 @@ impl Shared {
         Some(traps.remove(index).1)
     }
 }
+
+#[cfg(test)]
+mod tests;

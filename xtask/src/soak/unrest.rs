@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stream_testkit::Proxy;
 use stream_testkit::history::{Cause, What};
-use stream_testkit::proxy::Mode;
+use stream_testkit::proxy::{Mode, Weather};
 use tokio::time::Instant;
 
 use super::faults::Tally;
@@ -25,6 +25,7 @@ pub(crate) const VETERAN: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Unrest {
     pub(crate) random: fastrand::Rng,
+    weather: Weather,
     pub(crate) log: Log,
     pub(crate) tally: Tally,
     /// Where each worker's connections go through, if they go through one.
@@ -41,9 +42,10 @@ enum End {
 }
 
 impl Unrest {
-    pub(crate) fn new(random: fastrand::Rng, log: Log, tally: Tally) -> Self {
+    pub(crate) fn new(mut random: fastrand::Rng, log: Log, tally: Tally) -> Self {
+        let weather = Weather::new(random.u64(..));
         let next = Instant::now() + Duration::from_secs(3);
-        Self { random, log, tally, proxies: BTreeMap::new(), until: Vec::new(), next }
+        Self { random, weather, log, tally, proxies: BTreeMap::new(), until: Vec::new(), next }
     }
 
     /// Does what is due. Without `more`, only what has begun is brought to its end.
@@ -113,28 +115,14 @@ impl Unrest {
     fn cut_off(&mut self, victim: u32) {
         let Some(proxy) = self.proxies.get(&victim) else { return };
         let since = now();
-        let delay = Mode::Delay(Duration::from_millis(self.random.u64(5..150)));
-        let modes = [
-            (Mode::Stall, "network stalled"),
-            (Mode::StallReplies, "replies stalled"),
-            (Mode::SwallowReplies, "replies swallowed"),
-            (delay, "network slow"),
-            (Mode::Refuse, "connections refused"),
-        ];
-        match self.random.usize(..=modes.len()) {
-            place if place < modes.len() => {
-                let (mode, name) = modes[place];
-                if mode == Mode::Refuse {
-                    proxy.set(mode);
-                    proxy.cut();
-                } else {
-                    proxy.set(mode);
-                }
-                self.tally.count(name);
-                let pause = Duration::from_millis(self.random.u64(300..6_000));
-                self.until.push((Instant::now() + pause, victim, End::Heal { since }));
+        match self.random.u32(..7) {
+            1.. => {
+                let Some(spell) = self.weather.next() else { return };
+                proxy.begin(spell.mode);
+                self.tally.count(spell.name());
+                self.until.push((Instant::now() + spell.lasts, victim, End::Heal { since }));
             }
-            _ => {
+            0 => {
                 proxy.cut();
                 self.tally.count("network cut");
                 self.silence(victim, since);

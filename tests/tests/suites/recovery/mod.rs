@@ -5,3 +5,4 @@ mod killed;
 mod missing;
 mod refused;
 mod rotated;
+mod weather;

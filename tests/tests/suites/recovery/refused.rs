@@ -1,4 +1,5 @@
-//! A server that lets nobody in for a minute, and a hundred consumers that come back to it, with paused time.
+//! A server that lets nobody in for a minute, or lets everybody in and closes at the first word, and a hundred consumers that
+//! come back to it, with paused time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,7 @@ use async_trait::async_trait;
 use stream_core::{BackoffPolicy, StreamKey};
 use stream_redis::{Connection, Connector, Error, Reader};
 use stream_testkit::MemoryServer;
+use stream_testkit::memory::Fault;
 use streamkeeper::{Client, Consumer, Context};
 use streamkeeper_tests::{Journal, start};
 use tokio::time::Instant;
@@ -48,6 +50,16 @@ impl Connector for Watched {
 
 #[tokio::test(start_paused = true)]
 async fn b47_a_hundred_consumers_refused_for_a_minute_ask_seldom_and_spread_and_all_come_back() {
+    refused_for_a_minute(|server| server.set_down(true)).await;
+}
+
+/// As a port does that has no server behind its load balancer.
+#[tokio::test(start_paused = true)]
+async fn b47_a_hundred_consumers_let_in_and_cut_off_for_a_minute_ask_as_seldom() {
+    refused_for_a_minute(|server| server.fail_always("*", Fault::CutBefore)).await;
+}
+
+async fn refused_for_a_minute(refuse: impl FnOnce(&MemoryServer)) {
     let server = MemoryServer::new();
     let attempts = Attempts::default();
     let journal = Journal::default();
@@ -65,11 +77,12 @@ async fn b47_a_hundred_consumers_refused_for_a_minute_ask_seldom_and_spread_and_
     attempts.lock().unwrap().clear();
 
     let down = Instant::now();
-    server.set_down(true);
+    refuse(&server);
     server.kill_connections();
     tokio::time::sleep(Duration::from_mins(1)).await;
     let asked = std::mem::take(&mut *attempts.lock().unwrap());
     server.set_down(false);
+    server.clear_faults();
     let up = Instant::now();
     for consumer in 0..CONSUMERS {
         publish(&server, &format!("s{consumer}"), 1);
@@ -87,8 +100,15 @@ async fn b47_a_hundred_consumers_refused_for_a_minute_ask_seldom_and_spread_and_
         }
         moments.extend(times.iter().map(|time| (*time - down).as_millis()));
     }
+    // And ever more seldom: the fourth wait is eight times the first in the mean.
+    let mean = |wait: usize| {
+        let waits = asked.values().filter_map(|times| Some(*times.get(wait + 1)? - *times.get(wait)?));
+        let waits: Vec<Duration> = waits.collect();
+        waits.iter().sum::<Duration>() / u32::try_from(waits.len()).unwrap()
+    };
+    assert!(mean(3) > 3 * mean(0), "{:?} and {:?}", mean(0), mean(3));
     // Whoever cannot send a command does not try to read.
-    assert_eq!(asked.len(), CONSUMERS);
+    assert_eq!(asked.keys().filter(|(_, what)| *what == "commands").count(), CONSUMERS);
     // All connections are lost at once. Once they have waited, no tenth of a second sees a crowd of them.
     let mut crowds = BTreeMap::new();
     moments.iter().filter(|moment| **moment > 5_000).for_each(|moment| *crowds.entry(moment / 100).or_insert(0) += 1);
