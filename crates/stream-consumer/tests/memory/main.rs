@@ -5,6 +5,7 @@ mod ahead;
 mod blocking;
 mod finished;
 mod first;
+mod half_open;
 mod late;
 mod lost_group;
 mod modes;

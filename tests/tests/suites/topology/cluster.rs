@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stream_testkit::{RealCluster, ServerBinary, eventually};
-use streamkeeper::{Client, Context, DurableBuilder, Outcome, Publisher};
-use streamkeeper_tests::{Journal, start};
+use stream_testkit::{AppendFsync, RealCluster, ServerBinary, eventually};
+use streamkeeper::{Client, Context, DurableBuilder, EntryId, Outcome, Publisher};
+use streamkeeper_tests::{Ask, Journal, start};
 use tokio::time::Instant;
 
 use super::load::{Load, Seen, Times, probe, thorough};
@@ -170,6 +170,46 @@ async fn dead_letters(binary: ServerBinary) {
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_reach_a_stream_in_another_slot() {
     on_programs(dead_letters).await;
+}
+
+/// Two steps on two nodes, each of which dies, and whose slots move, between them.
+async fn dead_letters_between_faults(binary: ServerBinary) {
+    let name = binary.name().to_owned();
+    let mut cluster = RealCluster::start(&binary, &plain().aof(AppendFsync::Always), 3, false).await;
+    let [near, far, _] = streams(&cluster).await;
+    let client = Client::open(&cluster.url()).unwrap();
+    let reject = |_: Context| std::future::ready(Outcome::reject("of no use"));
+    let consumer = start(durable(&client).stream(&near).dead_letter(&far), reject);
+    let publisher = Publisher::builder(&client).stream(&near).build().unwrap();
+    let mut published = publish(&publisher, 20).await;
+    for key in [&far, &near] {
+        let node = cluster.owner(key).await;
+        // Another is on its way with each fault.
+        let sent = publish(&publisher, 100).await;
+        cluster.nodes[node].kill9().await.unwrap();
+        cluster.nodes[node].restart().await.unwrap();
+        cluster.until_ok().await;
+        published.extend(sent);
+    }
+    for key in [&far, &near] {
+        let from = cluster.owner(key).await;
+        let (sent, ()) = tokio::join!(publish(&publisher, 100), cluster.migrate(key, (from + 1) % 3));
+        published.extend(sent);
+    }
+    eventually(LIMIT, format!("a dead letter of each entry on {name}"), || async {
+        let letters = cluster.nodes[cluster.owner(&far).await].entries(&far).await;
+        let of = letters.iter().filter_map(|letter| EntryId::parse(letter.get("id")?).ok()).collect::<BTreeSet<_>>();
+        let pending = cluster.nodes[cluster.owner(&near).await].pending(&near, "g").await;
+        (of == published && pending == 0).then_some(())
+    })
+    .await;
+    assert!(!consumer.is_over(), "{name}");
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_reach_another_slot_also_where_nodes_die_and_slots_move_meanwhile() {
+    on_programs(dead_letters_between_faults).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
