@@ -8,7 +8,7 @@ mod answers;
 mod options;
 mod switches;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,11 +37,13 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct Sentinel {
     options: SentinelOptions,
     switches: Switches,
+    /// The answer of the greatest epoch.
+    newest: Mutex<Option<answers::Answer>>,
 }
 
 impl Sentinel {
     pub(crate) fn new(options: SentinelOptions) -> Self {
-        Self { options, switches: Switches::new() }
+        Self { options, switches: Switches::new(), newest: Mutex::default() }
     }
 
     /// A stream to the master, greeted, and the options it was greeted with. A failover that is under way is waited for,
@@ -78,9 +80,26 @@ impl Sentinel {
         }
     }
 
+    /// Adds the newest answer that there ever was to those of this time: who has missed a failover may be the only one that can
+    /// be reached now.
+    fn remember(&self, answers: &mut Vec<Result<answers::Answer, Error>>) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if !answers.iter().any(|answer| matches!(answer, Ok(answers::Answer::Master { .. }))) {
+            return;
+        }
+        answers.extend(newest.clone().map(Ok));
+        let epoch = |answer: &&answers::Answer| match answer {
+            answers::Answer::Master { epoch, .. } => *epoch,
+            answers::Answer::Unknown => 0,
+        };
+        // Of the same epoch, what is said now.
+        *newest = answers.iter().rev().filter_map(|answer| answer.as_ref().ok()).max_by_key(epoch).cloned();
+    }
+
     async fn attempt(&self, name: Option<&str>, deadline: Instant) -> Result<(Stream, ConnectOptions), Error> {
         let followed = self.switches.follow(&self.options);
-        let answers = ask_all(&self.options, deadline).await;
+        let mut answers = ask_all(&self.options, deadline).await;
+        self.remember(&mut answers);
         let mut candidates = answers::candidates(self.options.master(), answers)?;
         if let Some(news) = followed.news() {
             candidates.retain(|known| *known != news);
@@ -92,8 +111,8 @@ impl Sentinel {
             let options = name.map_or_else(|| options.clone(), |name| options.named(name));
             match open_master(&options).await {
                 Ok(stream) => return Ok((stream.until(followed.until_other_than(host, port)), options)),
-                Err(error) if !error.is_passing() => return Err(error),
-                Err(error) => last = Some(error),
+                // One that refuses for good may be somebody else's by now, at an address that was used again.
+                Err(error) => last = Some(last.filter(Error::is_passing).unwrap_or(error)),
             }
         }
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Moved, "the sentinels name no master")))
@@ -161,6 +180,10 @@ async fn open_master(options: &ConnectOptions) -> Result<Stream, Error> {
     let said = match role.first() {
         Some(Value::Array(parts)) => parts.first().and_then(Value::as_bytes),
         Some(Value::Error(error)) => {
+            let error = Error::from_server(error.clone()).at("ROLE", None);
+            if !matches!(error.kind(), ErrorKind::NoPermission | ErrorKind::Unsupported) {
+                return Err(error);
+            }
             tracing::debug!(%options, %error, "the role of the server is not known: its sentinels are believed");
             return Ok(stream);
         }

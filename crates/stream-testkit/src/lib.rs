@@ -20,6 +20,7 @@ pub mod matrix;
 pub mod memory;
 #[cfg(feature = "servers")]
 pub mod proxy;
+mod scripted;
 #[cfg(feature = "servers")]
 mod spawn;
 #[cfg(feature = "servers")]
@@ -34,6 +35,7 @@ pub use matrix::{Flavor, ServerBinary, ServerVersion};
 pub use memory::MemoryServer;
 #[cfg(feature = "servers")]
 pub use proxy::Proxy;
+pub use scripted::Scripted;
 #[cfg(feature = "servers")]
 pub use spawn::{AppendFsync, Cli, CliError, Network, RealServer, ServerOptions, SpawnError};
 #[cfg(feature = "servers")]

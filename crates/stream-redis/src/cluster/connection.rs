@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::nodes::Nodes;
 use super::slots::{self, Node, Redirection};
 use crate::command_connection::CommandConnection;
-use crate::{Connection, Error, ErrorKind, Request, ServerError, Value};
+use crate::{Connection, Error, ErrorKind, Recovery, Request, ServerError, Value};
 
 /// Redirections that are followed before the caller is told: a slot that moves on meanwhile.
 const MOST_REDIRECTIONS: usize = 4;
@@ -40,7 +40,22 @@ impl ClusterConnection {
         Way { node: self.nodes.owner(slot).unwrap_or_else(|| self.home.clone()), asking: false }
     }
 
+    /// A node that is away and does not serve the stream itself is no reason to leave this connection: whatever is about the
+    /// stream goes on, and what goes to the other slot is tried again.
     async fn send_to(&self, way: &Way, requests: &[Request]) -> Result<Vec<Reply>, Error> {
+        let result = self.try_to(way, requests).await;
+        let is_own = self.nodes.owner(self.slot).is_none_or(|owner| owner == way.node);
+        match result {
+            Err(error) if !is_own && error.recovery() == Recovery::Reconnect => {
+                let message =
+                    format!("the node of another slot, {}:{}, cannot be reached", way.node.host, way.node.port);
+                Err(Error::new(ErrorKind::Busy, message).with_source(error))
+            }
+            result => result,
+        }
+    }
+
+    async fn try_to(&self, way: &Way, requests: &[Request]) -> Result<Vec<Reply>, Error> {
         let connection = self.connection(&way.node).await?;
         let result = if way.asking {
             let asking = requests.iter().flat_map(|request| [Request::new("ASKING"), request.clone()]);

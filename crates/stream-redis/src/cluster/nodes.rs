@@ -22,11 +22,21 @@ const FRESH: Duration = Duration::from_millis(200);
 /// Between two looks while a slot is served by nobody. A failover or a migration takes seconds; a look costs little.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// So many nodes in a row may point to another one. More do so where a migration was left half done, each to the other.
+const MOST_REDIRECTIONS: usize = 4;
+
 /// A node is given this time at least to tell the map, however many there are.
 const LEAST_SHARE: Duration = Duration::from_secs(1);
 
 /// The place of the shared connection to one node, which lives as long as somebody uses it.
-type Place = Arc<tokio::sync::Mutex<Weak<CommandConnection>>>;
+type Place = Arc<tokio::sync::Mutex<Shared>>;
+
+#[derive(Default)]
+struct Shared {
+    connection: Weak<CommandConnection>,
+    /// When it was last tried in vain, and why: those who waited for that meanwhile do not try again one after the other.
+    failed: Option<(Instant, String, ErrorKind)>,
+}
 
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -80,11 +90,13 @@ impl Nodes {
         let deadline = Instant::now() + limit;
         let slot = slots::of(key.as_bytes());
         let mut told = None;
+        let mut redirections = 0;
         loop {
             let error = match timeout_at(deadline, self.attempt(key, slot, name, told.take())).await {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err((error, next))) => {
-                    told = next;
+                    redirections = if next.is_some() { redirections + 1 } else { 0 };
+                    told = next.filter(|_| redirections <= MOST_REDIRECTIONS);
                     error
                 }
                 Err(_) => {
@@ -95,6 +107,9 @@ impl Nodes {
             let pause = if told.is_some() { Duration::ZERO } else { PAUSE.mul_f64(0.5 + fastrand::f64()) };
             if !error.is_passing() || Instant::now() + pause >= deadline {
                 return Err(error);
+            }
+            if !pause.is_zero() {
+                redirections = 0;
             }
             sleep(pause).await;
         }
@@ -207,15 +222,29 @@ impl Nodes {
     /// The command connection to `node`, made if there is none.
     pub(super) async fn connection(&self, node: &Node) -> Result<Arc<CommandConnection>, Error> {
         let place = Arc::clone(self.state().places.entry(node.clone()).or_default());
+        let asked = Instant::now();
         let mut place = place.lock().await;
-        if let Some(connection) = place.upgrade() {
+        if let Some(connection) = place.connection.upgrade() {
             return Ok(connection);
         }
+        if let Some((at, why, kind)) = &place.failed
+            && *at > asked
+        {
+            return Err(Error::new(*kind, why.clone()));
+        }
         let options = self.options().at(&node.host, node.port);
-        let stream = transport::open(&options).await?;
-        let connection = Arc::new(CommandConnection::new(stream, &options).await?);
-        *place = Arc::downgrade(&connection);
-        Ok(connection)
+        let made = async { CommandConnection::new(transport::open(&options).await?, &options).await };
+        match made.await {
+            Ok(connection) => {
+                let connection = Arc::new(connection);
+                *place = Shared { connection: Arc::downgrade(&connection), failed: None };
+                Ok(connection)
+            }
+            Err(error) => {
+                place.failed = Some((Instant::now(), error.to_string(), error.kind()));
+                Err(error)
+            }
+        }
     }
 
     /// Forgets a connection that failed, so that the next caller gets a new one.
@@ -223,8 +252,8 @@ impl Nodes {
         let place = self.state().places.get(node).map(Arc::clone);
         if let Some(place) = place {
             let mut place = place.lock().await;
-            if place.upgrade().is_some_and(|held| Arc::ptr_eq(&held, connection)) {
-                *place = Weak::new();
+            if place.connection.upgrade().is_some_and(|held| Arc::ptr_eq(&held, connection)) {
+                place.connection = Weak::new();
             }
         }
     }

@@ -40,6 +40,12 @@ struct Heard {
     switched: Option<Instant>,
 }
 
+impl Heard {
+    fn is_news(&self) -> bool {
+        self.switched.is_some_and(|at| at.elapsed() < NEWS)
+    }
+}
+
 /// Listens as long as it lives and somebody has opened a connection.
 #[derive(Debug)]
 pub(super) struct Switches {
@@ -79,8 +85,7 @@ impl Followed {
     /// The master that was switched to last, if that is news.
     pub(super) fn news(&self) -> Option<Address> {
         let heard = self.0.borrow();
-        let is_new = |heard: &&Heard| heard.switched.is_some_and(|at| at.elapsed() < NEWS);
-        heard.as_ref().filter(is_new).map(|heard| heard.master.clone())
+        heard.as_ref().filter(|heard| heard.is_news()).map(|heard| heard.master.clone())
     }
 
     /// Ends when another master than this one is heard of; never, when nobody listens any more.
@@ -149,7 +154,9 @@ async fn listen_to(
                 Said::Listening => {
                     let limit = sentinel.connect_timeout();
                     let answers = timeout(limit, ask_all(options, Instant::now() + limit)).await.unwrap_or_default();
-                    if let Some(master) = answers::candidates(options.master(), answers)?.into_iter().next() {
+                    let master = answers::candidates(options.master(), answers)?.into_iter().next();
+                    // Whoever answers here may have missed what was just heard.
+                    if let Some(master) = master.filter(|_| !heard.borrow().as_ref().is_some_and(Heard::is_news)) {
                         tell(heard, master, None);
                     }
                 }

@@ -9,6 +9,7 @@ mod lossy;
 mod publish_once;
 mod publisher;
 mod reader;
+mod scripted;
 mod scripts;
 #[cfg(feature = "rustls")]
 mod tls;
