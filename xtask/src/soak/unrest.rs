@@ -115,18 +115,14 @@ impl Unrest {
     fn cut_off(&mut self, victim: u32) {
         let Some(proxy) = self.proxies.get(&victim) else { return };
         let since = now();
-        match self.random.u32(..7) {
-            1.. => {
-                let Some(spell) = self.weather.next() else { return };
-                proxy.begin(spell.mode);
-                self.tally.count(spell.name());
-                self.until.push((Instant::now() + spell.lasts, victim, End::Heal { since }));
-            }
-            0 => {
-                proxy.cut();
-                self.tally.count("network cut");
-                self.silence(victim, since);
-            }
+        if self.random.u32(..7) == 0 {
+            proxy.cut();
+            self.tally.count("network cut");
+            self.silence(victim, since);
+        } else if let Some(spell) = self.weather.next() {
+            proxy.begin(spell.mode);
+            self.tally.count(spell.name());
+            self.until.push((Instant::now() + spell.lasts, victim, End::Heal { since }));
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use stream_core::StreamKey;
 use stream_redis::{Client, ErrorKind, Recovery, Request, Value};
-use stream_testkit::Scripted;
+use stream_testkit::{Scripted, eventually};
 use tokio::net::TcpListener;
 
 use crate::every_server::key;
@@ -152,7 +152,11 @@ async fn a_sentinel_that_missed_a_failover_is_not_believed_once_another_has_told
     let client = through(&[&behind, &ahead]);
     assert_eq!(length(&client).await, Value::Int(2));
     // Only the one that is behind can be reached now.
+    let address = ("127.0.0.1", ahead.port());
     drop(ahead);
-    tokio::time::sleep(Duration::ZERO).await;
+    eventually(Duration::from_secs(20), "the other one to be gone", || async {
+        tokio::net::TcpStream::connect(address).await.is_err().then_some(())
+    })
+    .await;
     assert_eq!(length(&client).await, Value::Int(2));
 }
