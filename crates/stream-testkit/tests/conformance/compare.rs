@@ -34,9 +34,20 @@ pub(crate) fn normalise(args: &[Vec<u8>], reply: Result<Value, ServerError>) -> 
         Ok(value) => match command.as_slice() {
             b"XPENDING" if args.len() > 3 => text(&rows(value)),
             b"XINFO" => text(&fields(value)),
+            b"HGETALL" | b"SSCAN" => text(&sorted(value)),
             b"EVAL" | b"EVALSHA" if is_new_id(&value) => "an id of now".to_owned(),
+            b"GET" => marker(&value),
             _ => text(&value),
         },
+    }
+}
+
+/// The value of a marker begins with the id of what was published.
+fn marker(value: &Value) -> String {
+    let held = text(value);
+    match held.trim_matches('"').split_once(' ') {
+        Some((id, asker)) if is_new_id(&Value::bulk(id)) => format!("an id of now {asker}"),
+        _ => held,
     }
 }
 
@@ -44,6 +55,22 @@ pub(crate) fn normalise(args: &[Vec<u8>], reply: Result<Value, ServerError>) -> 
 fn is_new_id(value: &Value) -> bool {
     let id = value.as_bytes().and_then(|id| EntryId::parse(id).ok());
     id.is_some_and(|id| id.ms() > 1_000_000_000_000)
+}
+
+/// Hashes and sets have no order.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Map(mut pairs) => {
+            pairs.sort_by_key(|(name, _)| text(name));
+            Value::Map(pairs)
+        }
+        Value::Array(values) => {
+            let mut values: Vec<Value> = values.into_iter().map(sorted).collect();
+            values.sort_by_key(text);
+            Value::Array(values)
+        }
+        value => value,
+    }
 }
 
 /// A command as one would type it.

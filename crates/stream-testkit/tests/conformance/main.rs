@@ -4,6 +4,7 @@
 #![cfg(feature = "servers")]
 
 mod blocking;
+mod collections;
 mod compare;
 mod operation;
 mod trimming;
@@ -21,19 +22,27 @@ use compare::normalise;
 use operation::{Bounds, Names, compile, operations};
 
 /// Sequences per server unless told otherwise; about 9000 commands.
-const CASES: u32 = 410;
+const CASES: u32 = 470;
 
 /// All commands that are sent; a request wants a name that lives for ever.
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 34] = [
     "DEL",
     "EVAL",
     "EVALSHA",
     "EXISTS",
     "GET",
+    "HGET",
+    "HGETALL",
+    "HSET",
     "NOSUCHCOMMAND",
     "PING",
+    "SADD",
+    "SCARD",
     "SCRIPT",
     "SET",
+    "SISMEMBER",
+    "SREM",
+    "SSCAN",
     "TIME",
     "TYPE",
     "XACK",
@@ -96,7 +105,9 @@ fn the_model_answers_as_real_servers_do() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
     for binary in matrix::all() {
         let pair = runtime.block_on(Pair::start(&binary));
-        let names = Names { keys: ["s", "t"].map(|key| pair.real.fresh_key(key)), dead: pair.real.fresh_key("dead") };
+        let fresh = |name| pair.real.fresh_key(name);
+        let (dead, set, letter, marker) = (fresh("dead"), fresh("dlq"), fresh("dlq:1"), fresh("marker"));
+        let names = Names { keys: ["s", "t"].map(fresh), dead, set, letter, marker };
         let bounds = bounds(&pair.real);
         let config =
             Config { cases: Config::default().cases.max(CASES), failure_persistence: None, ..Config::default() };
@@ -134,8 +145,7 @@ async fn check(pair: &Pair, names: &Names, script: &[Vec<Vec<u8>>]) -> Result<()
     let model = MemoryServer::with_profile(pair.profile);
     let requests: Vec<Request> = script.iter().map(|args| request(args)).collect();
     let real = pair.connect_real().await;
-    let keys = names.keys.iter().chain([&names.dead]);
-    let setup: Vec<Request> = keys.map(|key| Request::new("DEL").arg(key)).chain(load_scripts()).collect();
+    let setup: Vec<Request> = names.all().map(|key| Request::new("DEL").arg(key)).chain(load_scripts()).collect();
     real.send(&setup).await.expect("keys can be deleted");
     let expected = real.send(&requests).await.expect("the real server answers");
     let connection = pair.connect_model(&model).await;

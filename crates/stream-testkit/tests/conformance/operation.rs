@@ -6,11 +6,25 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use stream_redis::command::Script;
 
+use super::collections::{collections, publishing};
+
 /// Keys that the commands are about.
 pub(crate) struct Names {
     pub(crate) keys: [String; 2],
     /// The dead letters, whose ids come from the clock.
     pub(crate) dead: String,
+    /// The dead letters that are hashes, as a set.
+    pub(crate) set: String,
+    /// One of those hashes.
+    pub(crate) letter: String,
+    /// What says that something was published.
+    pub(crate) marker: String,
+}
+
+impl Names {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &String> {
+        self.keys.iter().chain([&self.dead, &self.set, &self.letter, &self.marker])
+    }
 }
 
 /// Something to do; `key` is an index, an id a number below [`IDS`].
@@ -46,7 +60,17 @@ pub(crate) fn compile(operations: &[Operation], names: &Names) -> Vec<Vec<Vec<u8
     let mut last = [0, 0];
     let mut commands: Vec<Vec<String>> =
         operations.iter().map(|operation| command(operation, names, &mut last)).collect();
-    commands.push(vec!["XLEN".to_owned(), names.dead.clone()]);
+    for (command, key) in [
+        ("XLEN", &names.dead),
+        ("SSCAN", &names.set),
+        ("SCARD", &names.set),
+        ("HGETALL", &names.letter),
+        ("TYPE", &names.marker),
+        ("GET", &names.marker),
+    ] {
+        let cursor = (command == "SSCAN").then(|| "0".to_owned());
+        commands.push([command.to_owned(), key.clone()].into_iter().chain(cursor).collect());
+    }
     for key in &names.keys {
         let mut look = |args: &str| commands.push(args.split(' ').map(|arg| arg.replace("KEY", key)).collect());
         look("XINFO STREAM KEY");
@@ -78,6 +102,9 @@ fn command(operation: &Operation, names: &Names, last: &mut [u64; 2]) -> Vec<Str
                 "KEY" => names.keys[*key].clone(),
                 "OTHER" => names.keys[other].clone(),
                 "DEAD" => names.dead.clone(),
+                "DLQ" => names.set.clone(),
+                "LETTER" => names.letter.clone(),
+                "MARKER" => names.marker.clone(),
                 arg => script(arg).unwrap_or_else(|| arg.to_owned()),
             };
             args.iter().map(replace).collect()
@@ -117,6 +144,8 @@ fn args(bounds: Bounds) -> impl Strategy<Value = Vec<String>> {
         1 => trim_strategy().prop_map(|trim| words("XTRIM KEY", [trim])),
         4 => group_command(bounds.max_read),
         5 => scripts(),
+        4 => collections(),
+        3 => publishing(),
         3 => info(),
         2 => range(),
         1 => whole_key(),
@@ -132,7 +161,7 @@ fn consumer() -> impl Strategy<Value = String> {
     select(vec!["a", "a", "b", "b", "c"]).prop_map(str::to_owned)
 }
 
-fn some_id() -> impl Strategy<Value = String> {
+pub(crate) fn some_id() -> impl Strategy<Value = String> {
     (0..IDS).prop_map(id)
 }
 
@@ -266,7 +295,7 @@ fn scripts() -> impl Strategy<Value = Vec<String>> {
         3 => (select(vec!["0", "1"]), pairs)
             .prop_map(|(bodies, pairs)| ("take 1 KEY", [vec![bodies.to_owned()], pairs].concat())),
         2 => letter.prop_map(|args| ("dead_letter 2 KEY DEAD", args)),
-        2 => some_id().prop_map(|id| ("dead_letter_hash 3 KEY dlq dlq:1", [vec![id], split("f v n 17")].concat())),
+        2 => some_id().prop_map(|id| ("dead_letter_hash 3 KEY DLQ LETTER", [vec![id], split("f v n 17")].concat())),
         1 => Just(("dead_letter_hash 3 KEY DEAD DEAD", split("1-0 f v"))),
         2 => select(vec![None, Some("0"), Some("3600000")])
             .prop_map(|idle| ("remove_consumer 1 KEY", idle.into_iter().map(str::to_owned).collect())),
@@ -392,12 +421,12 @@ fn mistake() -> impl Strategy<Value = Vec<String>> {
     .prop_map(split)
 }
 
-fn words<const N: usize>(command: &str, rest: [Vec<String>; N]) -> Vec<String> {
+pub(crate) fn words<const N: usize>(command: &str, rest: [Vec<String>; N]) -> Vec<String> {
     let mut args = split(command);
     args.extend(rest.into_iter().flatten());
     args
 }
 
-fn split(text: &str) -> Vec<String> {
+pub(crate) fn split(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }

@@ -34,7 +34,10 @@ pub(super) fn xadd(db: &mut Db, args: &[Bytes]) -> Reply {
     let options = Options::parse(&mut rest, true, db.profile)?;
     let fields = rest.rest();
     if fields.is_empty() || fields.len() % 2 == 1 {
-        return Err(arity("xadd"));
+        return Err(match db.profile {
+            Profile::Redis62 => error("ERR wrong number of arguments for XADD"),
+            _ => arity("xadd"),
+        });
     }
     let new = options.id.unwrap_or(NewId::Auto);
     if new == NewId::Exact(EntryId::ZERO) {

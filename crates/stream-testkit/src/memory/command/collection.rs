@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use stream_redis::{ServerError, Value};
 
+use super::super::args::Args;
 use super::super::db::{Db, Object};
-use super::super::reply::{Reply, arity, count, wrong_type};
+use super::super::reply::{Reply, arity, count, error, syntax, wrong_type};
 
 fn hash<'a>(db: &'a Db, key: &[u8]) -> Result<Option<&'a BTreeMap<Bytes, Bytes>>, ServerError> {
     match db.keys.get(key) {
@@ -69,7 +70,18 @@ pub(super) fn sismember(db: &mut Db, args: &[Bytes]) -> Reply {
     Ok(Value::Int(i64::from(set(db, &args[1])?.is_some_and(|set| set.contains(&args[2])))))
 }
 
+/// `SSCAN key cursor [COUNT number]`; options of a set that is not there are not looked at.
 pub(super) fn sscan(db: &mut Db, args: &[Bytes]) -> Reply {
-    let members = set(db, &args[1])?.into_iter().flatten().map(|member| Value::Bulk(member.clone()));
+    if std::str::from_utf8(&args[2]).ok().and_then(|cursor| cursor.parse::<u64>().ok()).is_none() {
+        return Err(error("ERR invalid cursor"));
+    }
+    let found = set(db, &args[1])?;
+    let mut rest = Args::after(args, 3);
+    while found.is_some() && rest.len() > 0 {
+        if !rest.option("COUNT", 1) || rest.int()? < 1 {
+            return Err(syntax());
+        }
+    }
+    let members = found.into_iter().flatten().map(|member| Value::Bulk(member.clone()));
     Ok(Value::Array(vec![Value::bulk("0"), Value::Array(members.collect())]))
 }

@@ -52,10 +52,15 @@ pub(super) fn set(db: &mut Db, args: &[Bytes]) -> Reply {
     while rest.len() > 0 {
         if rest.option("NX", 0) {
             only_new = true;
+        } else if expires_at.is_some() {
+            return Err(syntax());
         } else if let Some(unit) = if rest.option("PX", 1) { Some(1) } else { rest.option("EX", 1).then_some(1000) } {
             let millis = rest.int()?.saturating_mul(unit);
             if millis <= 0 {
-                return Err(error("ERR invalid expire time in 'set' command"));
+                return Err(error(match db.profile {
+                    Profile::Redis62 => "ERR invalid expire time in set",
+                    _ => "ERR invalid expire time in 'set' command",
+                }));
             }
             expires_at = Some(db.now.saturating_add(millis));
         } else {

@@ -43,7 +43,19 @@ pub(super) fn execute(db: &mut Db, args: &[Bytes]) -> Outcome {
 }
 
 fn reply(db: &mut Db, name: &[u8], args: &[Bytes]) -> Reply {
-    let (arity, run): (i32, Run) = match name {
+    let (arity, run) = find(name).ok_or_else(|| unknown_command(args, db.profile))?;
+    need(args, arity)?;
+    run(db, args)
+}
+
+/// Whether a script may call a command with so many arguments.
+fn may_call(args: &[Bytes]) -> bool {
+    find(&args[0].to_ascii_lowercase()).is_none_or(|(arity, _)| arity_fits(args.len(), arity))
+}
+
+/// The number of arguments of a command, and what carries it out.
+fn find(name: &[u8]) -> Option<(i32, Run)> {
+    Some(match name {
         b"xadd" => (-5, append::xadd),
         b"xtrim" => (-4, append::xtrim),
         b"xdel" => (-3, append::xdel),
@@ -80,10 +92,8 @@ fn reply(db: &mut Db, name: &[u8], args: &[Bytes]) -> Reply {
         b"info" => (-1, generic::info),
         b"hello" => (-1, generic::hello),
         b"command" => (-1, generic::command),
-        _ => return Err(unknown_command(args, db.profile)),
-    };
-    need(args, arity)?;
-    run(db, args)
+        _ => return None,
+    })
 }
 
 /// Checks the number of arguments, the command included; a negative number is a minimum.

@@ -228,8 +228,10 @@ impl Call<'_> {
     fn publish_once(&mut self, marker: &Bytes, entry: &[Bytes]) -> Reply {
         let (seconds, asker) = (self.group.clone(), self.consumer.clone());
         if let Value::Bulk(held) = self.command(&[b"GET", marker])? {
-            let space = held.iter().position(|byte| *byte == b' ').filter(|at| *at > 0);
-            let own = space.filter(|at| held[at + 1..] == asker).map(|at| Value::Bulk(held.slice(..at)));
+            // What begins with anything but a word and a space is nobody's.
+            let space = held.iter().position(u8::is_ascii_whitespace).filter(|at| *at > 0 && held[*at] == b' ');
+            let own = space.filter(|at| held[at + 1..] == asker && !asker.is_empty());
+            let own = own.map(|at| Value::Bulk(held.slice(..at)));
             return Ok(own.unwrap_or(Value::Nil));
         }
         self.command(&[b"SET", marker, b"1", b"EX", &seconds])?;
@@ -284,6 +286,9 @@ impl Call<'_> {
         if label.is_denied(&self.db.denied) {
             return Err(no_permission_in_script(&label.acl, self.db.profile));
         }
+        if !super::may_call(&args) {
+            return Err(wrong_call(self.db.profile));
+        }
         super::reply(self.db, &args[0].to_ascii_lowercase(), &args)
     }
 }
@@ -317,6 +322,15 @@ fn no_script(profile: Profile) -> ServerError {
     error(match profile {
         Profile::Redis72Plus => "NOSCRIPT No matching script.",
         _ => "NOSCRIPT No matching script. Please use EVAL.",
+    })
+}
+
+/// A command with too few arguments, of which scripts are told in words of their own.
+fn wrong_call(profile: Profile) -> ServerError {
+    error(match profile {
+        Profile::Redis62 => "ERR Wrong number of args calling Redis command From Lua script",
+        Profile::Redis72Plus => "ERR Wrong number of args calling command from script",
+        _ => "ERR Wrong number of args calling Redis command from script",
     })
 }
 
