@@ -62,7 +62,61 @@ impl Takeover {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// How a start ends.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Fate {
+        /// With the death of its process.
+        Dies,
+        /// The same, beside others that ran for very long where it was to be alone.
+        DiesBesideOthers,
+        /// With the stop of its process.
+        IsStopped,
+    }
+
+    proptest! {
+        /// Whatever becomes of its owners, the starts of an entry are numbered one after the other, at most one goes beyond the
+        /// limit where nobody was stopped, and it is given up for no stop and no first death beside others at its last start.
+        #[test]
+        fn an_entry_is_given_up_only_after_a_last_start_that_died_alone(
+            most in proptest::option::of(1_u32..6),
+            fates in proptest::collection::vec(
+                prop_oneof![Just(Fate::Dies), Just(Fate::DiesBesideOthers), Just(Fate::IsStopped)], 0..12),
+        ) {
+            let unlimited = RetryPolicy::immediate().unlimited();
+            let retry = most.map_or(unlimited.clone(), |most| unlimited.max_attempts(most));
+            // The first start is one among others.
+            let (mut number, mut was_alone) = (1, false);
+            for fate in fates {
+                let alone = was_alone && fate != Fate::DiesBesideOthers;
+                let count = match fate {
+                    Fate::IsStopped => u64::from(Takeover::cut_short(number, &retry)),
+                    Fate::Dies | Fate::DiesBesideOthers => Takeover::count(number, alone, &retry),
+                };
+                let most = most.unwrap_or(u32::MAX);
+                match Takeover::decide(count, &retry) {
+                    Takeover::GiveUp { attempts } => {
+                        prop_assert!(fate != Fate::IsStopped, "a stop ends nothing");
+                        prop_assert!(alone || number > most, "{number} of {most} was not alone");
+                        prop_assert!(number >= most && attempts == number, "{attempts}, {number} of {most}");
+                        break;
+                    }
+                    Takeover::Start { attempt } => {
+                        prop_assert!(attempt == 2 && attempt < most, "{attempt} of {most}");
+                        (number, was_alone) = (attempt, false);
+                    }
+                    Takeover::Suspect { attempt, alone } => {
+                        prop_assert_eq!(attempt, number.min(most) + 1);
+                        prop_assert_eq!(alone, attempt >= most);
+                        (number, was_alone) = (attempt, alone);
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_first_death_is_nobodys_fault_the_second_makes_suspects_and_the_last_attempt_runs_alone() {

@@ -5,8 +5,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use stream_core::{ConsumerName, Entry, EntryId, GroupName};
-use stream_redis::{Client, Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Request};
-use stream_testkit::{RealServer, ServerOptions};
+use stream_redis::{
+    Client, Error, ErrorKind, ReadBatch, ReadFrom, ReadProgress, ReadRequest, Reader, Request, SocketReader,
+};
+use stream_testkit::{Flavor, RealServer, ServerOptions, ServerVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::every_server::{connect, key, ok, on_every_server};
 
@@ -215,6 +219,39 @@ async fn the_death_of_the_server_is_told_to_readers_and_commands() {
         assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
         let Err(error) = client.connector().connect(&key()).await else { panic!("connected") };
         assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
+    })
+    .await;
+}
+
+/// `XREADGROUP … CLAIM` of Redis 8.4 and later, which the library does not ask for: entries carry how long they were idle
+/// and how often they were delivered, after their fields.
+#[tokio::test]
+async fn b57_entries_that_carry_idle_time_and_deliveries_are_read_as_others_are() {
+    on_every_server(ServerOptions::new(), async |server| {
+        for greeting in ["", "HELLO 3\r\n"] {
+            ok(&server, "FLUSHALL").await;
+            ok(&server, "XGROUP CREATE s g 0 MKSTREAM").await;
+            ok(&server, "XADD s 1-0 f first f ").await;
+            ok(&server, "XREADGROUP GROUP g dead STREAMS s >").await;
+            ok(&server, "XADD s 2-0 f second f ").await;
+            let mut stream = TcpStream::connect(server.address()).await.unwrap();
+            stream.write_all(format!("{greeting}PING\r\n").as_bytes()).await.unwrap();
+            let mut said = Vec::new();
+            while !said.ends_with(b"+PONG\r\n") {
+                assert_ne!(stream.read_buf(&mut said).await.unwrap(), 0, "{said:?}");
+            }
+            stream.write_all(b"XREADGROUP GROUP g c CLAIM 0 STREAMS s >\r\n").await.unwrap();
+            // What it reads first is the answer to the line above.
+            let mut reader = SocketReader::new(stream, Duration::from_secs(10));
+            reader.submit(&read(10, None));
+            let answer = complete(&mut reader).await;
+            if server.flavor() == Flavor::Redis && server.version() >= ServerVersion::new(8, 4, 0) {
+                assert_eq!(answer.unwrap(), [entry(1, "first"), entry(2, "second")], "{}", server.name());
+            } else {
+                let error = answer.unwrap_err();
+                assert!(error.to_string().contains("syntax error"), "{}: {error}", server.name());
+            }
+        }
     })
     .await;
 }

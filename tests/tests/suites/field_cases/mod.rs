@@ -12,6 +12,7 @@ mod oddities;
 mod payloads;
 mod permissions;
 mod starting;
+mod topologies;
 mod vendors;
 
 use std::time::Duration;

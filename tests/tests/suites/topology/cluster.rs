@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stream_testkit::{AppendFsync, RealCluster, ServerBinary, eventually};
-use streamkeeper::{Client, Context, DurableBuilder, EntryId, Outcome, Publisher};
+use streamkeeper::{Client, Consumer, Context, DurableBuilder, EntryId, Outcome, Publisher, Shutdown};
 use streamkeeper_tests::{Ask, Journal, start};
 use tokio::time::Instant;
 
@@ -108,6 +108,58 @@ async fn goes_on(binary: ServerBinary) {
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_and_publishers_follow_slots_and_failovers_within_a_block_period_and_two_seconds() {
     on_programs(goes_on).await;
+}
+
+/// The slot moves under a durable consumer and a reader without a group that wait in their reads, there and back.
+async fn moves_while_reads_wait(binary: ServerBinary) {
+    let name = binary.name().to_owned();
+    let cluster = RealCluster::start(&binary, &plain(), 3, false).await;
+    let key = "b50";
+    let client = Client::open(&cluster.url()).unwrap();
+    let (group, tail) = (Seen::default(), Seen::default());
+    let durable = start(durable(&client).stream(key), group.handler());
+    let ephemeral = Consumer::ephemeral(&client).stream(key).block(Duration::from_secs(1));
+    let (shutdown, handler) = (Shutdown::new(), tail.handler());
+    let (switch, ephemeral) = (shutdown.clone(), ephemeral.build().unwrap());
+    let ephemeral = tokio::spawn(async move { ephemeral.run_with(&switch, handler).await });
+    let slot = cluster.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}")).await.as_int().unwrap();
+    let mut moved = Times::default();
+    let mut all = BTreeSet::new();
+    for round in 0..4 {
+        let from = cluster.owner(key).await;
+        eventually(LIMIT, format!("both to wait on {name}"), || async {
+            let info = cluster.nodes[from].ask("INFO clients").await;
+            String::from_utf8_lossy(info.as_bytes()?).contains("blocked_clients:2\r\n").then_some(())
+        })
+        .await;
+        let to = (from + 1) % 3;
+        cluster.migrate(key, to).await;
+        let (id, served) = probe(&cluster.nodes[to], key).await;
+        all.insert(id);
+        for seen in [&group, &tail] {
+            moved.note(served, seen.first(key, id).await, BOUND, &format!("after migration {round} on {name}"));
+        }
+        let left = cluster.nodes[from].ask(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).await;
+        assert_eq!(left.as_int(), Some(0), "{name}: nothing is made anew on the node that was left");
+        let stream_redis::Value::Array(groups) = cluster.nodes[to].ask(&format!("XINFO GROUPS {key}")).await else {
+            panic!("no list of groups on {name}")
+        };
+        assert_eq!(groups.len(), 1, "{name}");
+    }
+    for seen in [&group, &tail] {
+        seen.all(key, &all, &format!("on {name}")).await;
+        assert_eq!((seen.len(), seen.repeated()), (all.len(), 0), "{name}");
+    }
+    let report = durable.stop().await;
+    assert_eq!(report.stats.groups_created, 1, "{name}: a slot that moves is no stream that was deleted");
+    shutdown.stop();
+    ephemeral.await.unwrap().unwrap();
+    eprintln!("{name}: a slot moved under waiting reads: handled after {moved}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b50_a_slot_that_moves_while_reads_wait_is_followed_within_a_block_period() {
+    on_programs(moves_while_reads_wait).await;
 }
 
 async fn beside_an_idle_stream(binary: ServerBinary) {

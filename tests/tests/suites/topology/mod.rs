@@ -57,7 +57,7 @@ pub(crate) fn durable(client: &Client) -> DurableBuilder {
 }
 
 /// A handler that notes its runs.
-fn noting(journal: &Journal) -> impl Fn(Context) -> std::future::Ready<()> + Clone + Send + Sync + 'static {
+pub(crate) fn noting(journal: &Journal) -> impl Fn(Context) -> std::future::Ready<()> + Clone + Send + Sync + 'static {
     let journal = journal.clone();
     move |cx: Context| {
         journal.begin(&cx).end();
