@@ -1,6 +1,6 @@
 //! Rules of the repository that no compiler checks, as tests: what is checked by `cargo test` needs no reminder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,18 @@ fn packages_depend_downwards_only() {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
+#[test]
+fn tests_that_the_documentation_names_exist_and_field_cases_are_all_named() {
+    let mut tests = BTreeSet::new();
+    for (_, text) in files(&["rs"]) {
+        tests.extend(tests_in(&text));
+    }
+    assert!(tests.len() > 500, "found {} tests only", tests.len());
+    let (_, text) = files(&["md"]).into_iter().find(|(path, _)| path == "docs/testing.md").expect("it is there");
+    let complaints = naming_complaints(&text, &tests);
+    assert!(complaints.is_empty(), "docs/testing.md:\n{}\n", complaints.join("\n"));
+}
+
 fn source_complaints(path: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     if !text.starts_with("//!") {
@@ -103,6 +115,63 @@ fn source_complaints(path: &str, text: &str) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// The names of the functions that are tests.
+fn tests_in(text: &str) -> Vec<String> {
+    let (mut names, mut is_test) = (Vec::new(), false);
+    for line in text.lines().map(str::trim_start) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if let Some(rest) = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "))
+            && std::mem::take(&mut is_test)
+        {
+            names.extend(rest.split('(').next().map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// Names of tests in the documentation that no test has (a star stands for anything), and tests of field cases that are not in
+/// the rows of their cases.
+fn naming_complaints(text: &str, tests: &BTreeSet<String>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for word in line.split('`').skip(1).step_by(2) {
+            let plain = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_*".contains(c));
+            let is_name = plain && (word.matches('_').count() >= 3 || !cases_of(word).is_empty());
+            if is_name && !tests.iter().any(|test| fits(word, test)) {
+                complaints.push(format!("line {}: no test is called {word}", number + 1));
+            }
+        }
+    }
+    for test in tests {
+        for case in cases_of(test) {
+            let row = text.lines().find(|line| line.starts_with(&format!("| {case} |"))).unwrap_or_default();
+            if !row.contains(&format!("`{test}`")) {
+                complaints.push(format!("{test} is not in the row of {case}"));
+            }
+        }
+    }
+    complaints
+}
+
+/// `B34` and `B35` of `b34_b35_the_stream_expires`.
+fn cases_of(test: &str) -> Vec<String> {
+    let number = |part: &&str| part.len() == 3 && part.starts_with('b') && part[1..].parse::<u8>().is_ok();
+    test.split('_').take_while(number).map(str::to_uppercase).collect()
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some((_, behind)) = rest.split_once(part) else { return false };
+        rest = behind;
+    }
+    rest.ends_with(last)
 }
 
 /// Public functions, types, traits and constants without a code block that is run; not fields and what is exported anew.
@@ -317,4 +386,23 @@ fn an_example_is_missed_where_none_is_run() {
         &["line 1: fn a has no example that runs", "line 2: const A has no example that runs"],
     );
     shown("pub(crate) fn a() {}\npub use a::B;\npub mod c;\n    pub field: u8,\n", &[]);
+}
+
+#[test]
+fn a_name_that_no_test_has_and_a_field_case_in_no_row_are_noticed() {
+    #[track_caller]
+    fn check(text: &str, complaints: &[&str]) {
+        let source = "#[test]\nfn b07_b08_one_stays() {\n#[tokio::test(start_paused = true)]\n/// Why.\nasync fn a_b_c_d() {\nfn help() {\n";
+        let tests: BTreeSet<String> = tests_in(source).into_iter().collect();
+        assert_eq!(tests.iter().collect::<Vec<_>>(), ["a_b_c_d", "b07_b08_one_stays"]);
+        assert_eq!(naming_complaints(text, &tests), complaints);
+    }
+    let rows = "| B07 | `b07_b08_one_stays` |\n| B08 | `b07_b08_one_stays` |\n";
+    check(rows, &[]);
+    check(&format!("{rows}`a_b_c_d`, `a_*`, `a_*_c_*`, `b07_*`, `start_paused`, `cargo xtask a_b_c_x`\n"), &[]);
+    check(
+        &format!("{rows}`a_b_c_x`\n`a_*_c_x`\n`b09_*`"),
+        &["line 3: no test is called a_b_c_x", "line 4: no test is called a_*_c_x", "line 5: no test is called b09_*"],
+    );
+    check("| B07 | `b07_b08_one_stays` |\n", &["b07_b08_one_stays is not in the row of B08"]);
 }
