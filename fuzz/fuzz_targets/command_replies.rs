@@ -1,4 +1,5 @@
-//! Replies on the command connection: every decoder takes any value, and accepts it or refuses it.
+//! Replies on the command connection: the decoder of each command and script takes any value, and accepts it or refuses it;
+//! what it makes of it is never more than there was.
 #![no_main]
 
 use std::time::Duration;
@@ -9,9 +10,9 @@ use libfuzzer_sys::fuzz_target;
 use stream_core::{ConsumerName, EntryId, GroupName, StreamKey};
 use stream_redis::Value;
 use stream_redis::command::{
-    Command, Del, Exists, HGet, HGetAll, KeyType, Ping, SCard, SIsMember, SRem, SScan, Time, Trim, XAck, XAdd,
-    XAutoClaim, XClaim, XDel, XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XInfoConsumers,
-    XInfoGroups, XInfoStream, XLastEntry, XLen, XPending, XPendingSummary, XRange, XTrim,
+    Command, Del, Exists, HGet, HGetAll, KeyType, Ping, SCard, SIsMember, SRem, SScan, Time, TouchConsumer, Trim, XAck,
+    XAdd, XAutoClaim, XClaim, XDel, XGroupCreate, XGroupCreateConsumer, XGroupDelConsumer, XGroupDestroy, XGroupSetId,
+    XInfoConsumers, XInfoGroups, XInfoStream, XLastEntry, XLen, XPending, XPendingSummary, XRange, XTrim,
 };
 
 /// A reply of any shape, not deeper than replies are.
@@ -130,6 +131,8 @@ fuzz_target!(|reply: Reply| {
             entries_read: None
         },
         XGroupCreateConsumer { key: key.clone(), group: group.clone(), consumer: consumer.clone() },
+        XGroupSetId { key: key.clone(), group: group.clone(), last_delivered: EntryId::ZERO, entries_read: Some(1) },
+        TouchConsumer { key: key.clone(), group: group.clone(), consumer: consumer.clone() },
         XGroupDelConsumer { key: key.clone(), group: group.clone(), consumer },
         XGroupDestroy { key: key.clone(), group },
         SScan { key: key.clone(), cursor: member.clone(), count: 10 },

@@ -23,6 +23,7 @@ enum Step {
     FinishLane(u8),
     Order(u8),
     OrderFinished(u8),
+    OrderRestart(u8),
     Claim(u8, u8),
 }
 
@@ -37,7 +38,9 @@ fuzz_target!(|input: (u8, Vec<Step>)| {
     let (mut ledger, mut held) = (Ledger::new(), BTreeMap::<u8, Slot>::new());
     let (mut finished, mut greatest) = (Finished::new(capacity.into()), BTreeSet::new());
     let (mut lanes, mut waiting, mut occupied) = (Lanes::<usize, u8>::new(), 0_usize, BTreeSet::new());
-    let (mut order, mut numbers, mut position) = (InOrder::new(EntryId::ZERO), Vec::new(), EntryId::ZERO);
+    // What was taken up before each that is unfinished, by its number.
+    let (mut order, mut unfinished) = (InOrder::new(EntryId::ZERO), BTreeMap::<u64, EntryId>::new());
+    let (mut numbers, mut last) = (Vec::new(), EntryId::ZERO);
     let mut cursor = ClaimCursor::new();
     for (nth, step) in steps.into_iter().enumerate() {
         match step {
@@ -81,11 +84,21 @@ fuzz_target!(|input: (u8, Vec<Step>)| {
                 Some(_) => waiting -= 1,
                 None => drop(occupied.remove(&key)),
             },
-            Step::Order(n) => numbers.push(order.push(id(n))),
+            Step::Order(n) => {
+                let number = order.push(id(n));
+                assert!(numbers.last().is_none_or(|before| *before < number));
+                numbers.push(number);
+                unfinished.insert(number, std::mem::replace(&mut last, id(n)));
+            }
             Step::OrderFinished(n) => {
                 if let Some(number) = numbers.get(usize::from(n)) {
                     order.finish(*number);
+                    unfinished.remove(number);
                 }
+            }
+            Step::OrderRestart(n) => {
+                order.restart(id(n));
+                last = id(n);
             }
             Step::Claim(next, end) => {
                 cursor.end_at(id(end));
@@ -99,6 +112,6 @@ fuzz_target!(|input: (u8, Vec<Step>)| {
         assert!(finished.len() <= usize::from(capacity).max(greatest.len()));
         assert!(greatest.iter().all(|id| finished.contains(*id)));
         assert_eq!((lanes.held(), lanes.occupied()), (waiting, occupied.len()));
-        position = position.max(order.position());
+        assert_eq!(order.position(), unfinished.first_key_value().map_or(last, |(_, before)| *before));
     }
 });

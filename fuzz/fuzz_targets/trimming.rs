@@ -6,8 +6,8 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use stream_core::{
-    ConsumerName, ConsumerPolicy, ConsumerState, EntryId, GroupName, GroupPolicy, GroupState, NamePattern, StreamState,
-    TrimPolicy,
+    ConsumerAction, ConsumerName, ConsumerPolicy, ConsumerState, EntryId, GroupAction, GroupName, GroupPolicy,
+    GroupState, NamePattern, StreamState, TrimPolicy,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -71,8 +71,48 @@ fuzz_target!(|world: World| {
             }
         }
     }
+    consumers(&world);
     let Ok(pattern) = NamePattern::new(&world.pattern) else { return };
-    if let Ok(policy) = GroupPolicy::new(pattern, Duration::from_hours(1)) {
-        let _ = policy.plan(&stream.groups);
+    let hour = Duration::from_hours(1);
+    let policy = GroupPolicy::new(pattern.clone(), hour).expect("an hour is long enough");
+    let plan = policy.plan(&stream.groups);
+    assert_eq!(plan.len(), stream.groups.len());
+    for (group, (name, action)) in stream.groups.iter().zip(plan) {
+        assert_eq!(group.name, name);
+        let abandoned = group.consumers == 0 && group.pending == 0 && group.oldest_pending.is_none();
+        let long_ago = group.unchanged.is_some_and(|unchanged| unchanged >= hour);
+        let was_read = group.last_delivered > EntryId::ZERO;
+        match action {
+            GroupAction::Remove { last_delivered } => {
+                assert!(abandoned && long_ago && was_read && pattern.matches(&name), "{group:?}");
+                assert_eq!(last_delivered, group.last_delivered);
+            }
+            kept => assert!(!(abandoned && long_ago && was_read && pattern.matches(&name)), "{kept:?}: {group:?}"),
+        }
     }
 });
+
+/// A consumer goes only if it holds nothing and was silent for long; and where silence may mean that nothing came, one stays.
+fn consumers(world: &World) {
+    let Ok(policy) = ConsumerPolicy::new(Duration::from_millis(world.now_ms)) else { return };
+    let state = |(nth, (pending, idle, _)): (usize, &(u64, u32, Option<u32>))| ConsumerState {
+        name: ConsumerName::new(format!("c{nth}")).expect("the name is not empty"),
+        pending: *pending,
+        idle: Duration::from_millis((*idle).into()),
+    };
+    let all: Vec<ConsumerState> = world.consumers.iter().enumerate().map(state).collect();
+    let own = world.consumers.iter().position(|(.., own)| own.is_some()).map(|own| all[own].name.clone());
+    for polls_count in [false, true] {
+        let plan = policy.plan(&all, own.as_ref(), polls_count);
+        assert_eq!(plan.len(), all.len());
+        for (consumer, (name, action)) in all.iter().zip(&plan) {
+            assert_eq!(&consumer.name, name);
+            if *action == ConsumerAction::Remove {
+                assert!(consumer.pending == 0 && Some(name) != own.as_ref(), "{consumer:?}");
+                assert!(consumer.idle >= Duration::from_millis(world.now_ms), "{consumer:?}");
+            }
+        }
+        let removed = plan.iter().filter(|(_, action)| *action == ConsumerAction::Remove).count();
+        assert!(polls_count || all.is_empty() || removed < all.len(), "a group without consumers looks abandoned");
+    }
+}

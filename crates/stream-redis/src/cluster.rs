@@ -5,6 +5,8 @@
 //! streams of another.
 
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod nodes;
 mod options;
 mod slots;

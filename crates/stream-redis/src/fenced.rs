@@ -165,7 +165,7 @@ impl Fenced {
             return Ok(Vec::new());
         }
         let args = |request| with_counts(owner_args(request, owner).arg(if bodies { "1" } else { "0" }), entries);
-        let taken = |value| decode_taken(value, entries.len());
+        let taken = |value| decode_taken(value, entries);
         match self.script(connection, Script::take(), &[&owner.key], args, taken).await? {
             Some(taken) => Ok(taken),
             None => plain::take(connection, owner, entries, bodies, lease).await,
@@ -398,19 +398,25 @@ fn decode_handed_back(value: Value) -> Result<HandedBack, Error> {
     }
 }
 
-fn decode_taken(value: Value, expected: usize) -> Result<Vec<Taken>, Error> {
+fn decode_taken(value: Value, entries: &[(EntryId, u64)]) -> Result<Vec<Taken>, Error> {
     match value {
-        Value::Array(values) if values.len() == expected => values.into_iter().map(taken).collect(),
+        Value::Array(values) if values.len() == entries.len() => {
+            entries.iter().zip(values).map(|((id, _), value)| taken(*id, value)).collect()
+        }
         value => Err(decode::unexpected("one element for each entry", &value)),
     }
 }
 
-fn taken(value: Value) -> Result<Taken, Error> {
+fn taken(id: EntryId, value: Value) -> Result<Taken, Error> {
     match value {
         Value::Int(0) => Ok(Taken::Lost),
         Value::Int(1) => Ok(Taken::Counted),
         Value::Int(-1) => Ok(Taken::Deleted),
         value @ Value::Array(_) => match decode::entry(value)? {
+            (given, _) if given != id => Err(Error::new(
+                ErrorKind::Protocol,
+                format!("the server gave the entry {given} where {id} was asked for"),
+            )),
             (_, Some(entry)) => Ok(Taken::Entry(entry)),
             (_, None) => Ok(Taken::Deleted),
         },

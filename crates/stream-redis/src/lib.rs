@@ -9,6 +9,9 @@ mod command_connection;
 mod connection;
 mod error;
 mod fenced;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod greeting;
 mod options;
 mod publisher;

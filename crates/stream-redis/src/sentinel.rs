@@ -5,6 +5,8 @@
 //! what is decided by the module `answers`, without any I/O.
 
 mod answers;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod options;
 mod switches;
 

@@ -55,6 +55,13 @@ impl SlotMap {
             ranges.push((first, last, Node { host: host.map_or_else(|| Arc::clone(&asked.host), Arc::from), port }));
         }
         ranges.sort();
+        // Each slot has one owner: what says otherwise is no map.
+        let ends = ranges.iter().map(|(_, last, _)| *last);
+        if ranges.iter().any(|(first, last, _)| first > last)
+            || ranges.iter().skip(1).zip(ends).any(|(row, end)| row.0 <= end)
+        {
+            return Err(unexpected());
+        }
         Ok(Self { ranges })
     }
 
@@ -127,6 +134,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_map_in_which_a_slot_has_two_owners_is_none() {
+        let row = |first: i64, last: i64| {
+            let owner = Value::Array(vec![Value::bulk("a"), Value::Int(7000)]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), owner])
+        };
+        let read = |rows: &[(i64, i64)]| {
+            let rows = rows.iter().map(|(first, last)| row(*first, *last)).collect();
+            SlotMap::read(&Value::Array(rows), &Node::new("asked", 1)).map_err(|error| error.kind())
+        };
+        assert!(read(&[(6, 9), (0, 5)]).is_ok());
+        for rows in [&[(0, 5), (5, 9)][..], &[(0, 9), (2, 3)], &[(0, 9), (2, 3), (5, 6)], &[(5, 4)]] {
+            assert_eq!(read(rows).err(), Some(ErrorKind::Protocol), "{rows:?}");
+        }
+    }
 
     #[test]
     fn keys_are_in_the_slots_of_the_specification() {

@@ -285,3 +285,15 @@ async fn a_reply_of_another_shape_names_the_script() {
         assert_eq!((error.kind(), error.command()), (ErrorKind::Protocol, Some("EVALSHA take")));
     }
 }
+
+#[tokio::test]
+async fn another_entry_than_the_one_that_was_asked_for_is_refused() {
+    let entry = |entry_id| list([text(entry_id), list([text("f"), text("v")])]);
+    let server = Scripted::new([Ok(list([entry("1-0")])), Ok(list([entry("2-0")]))]);
+    let (fenced, owner, wanted) = (Fenced::new(), owner(), [(id(1, 0), 1)]);
+    let taken = fenced.take(&server, &owner, &wanted, true, LEASE).await.unwrap();
+    assert!(matches!(taken.as_slice(), [Taken::Entry(entry)] if entry.id() == id(1, 0)));
+    let error = fenced.take(&server, &owner, &wanted, true, LEASE).await.unwrap_err();
+    assert_eq!((error.kind(), error.command()), (ErrorKind::Protocol, Some("EVALSHA take")));
+    assert!(error.to_string().contains("2-0 where 1-0 was asked for"), "{error}");
+}

@@ -180,6 +180,15 @@ fn tell(heard: &watch::Sender<Option<Heard>>, master: Address, switched: Option<
     heard.send_replace(Some(Heard { master, switched }));
 }
 
+/// The master that it tells of.
+#[cfg(fuzzing)]
+pub(super) fn switched(said: &Value, master: &str) -> Result<Option<Address>, Error> {
+    Ok(match read(said, master)? {
+        Said::Switched(master) => Some(master),
+        Said::Listening | Said::Other => None,
+    })
+}
+
 /// What a sentinel says to somebody who listens.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
