@@ -209,7 +209,7 @@ fn vanished(looks: &[(u8, u32)]) {
         known.retain(|_, (_, missed)| missed.is_none_or(|since| now - since < grace));
         let minded: Vec<_> =
             known.values().filter(|(_, missed)| missed.is_some()).map(|(group, _)| group.clone()).collect();
-        assert_eq!(groups.observe(&stream, &policy), minded);
+        assert_eq!(groups.observe(&stream, &policy, now), minded);
     }
     groups.forget();
     let nothing = StreamState {
@@ -220,7 +220,7 @@ fn vanished(looks: &[(u8, u32)]) {
         groups: Vec::new(),
         now_ms: now,
     };
-    assert_eq!(groups.observe(&nothing, &policy), []);
+    assert_eq!(groups.observe(&nothing, &policy, now), []);
 }
 
 /// A server that says anything gets an answer, whose ids are in their order.
