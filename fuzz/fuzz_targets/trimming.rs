@@ -107,12 +107,12 @@ fn consumers(world: &World) {
         assert_eq!(plan.len(), all.len());
         for (consumer, (name, action)) in all.iter().zip(&plan) {
             assert_eq!(&consumer.name, name);
-            if *action == ConsumerAction::Remove {
+            if matches!(action, ConsumerAction::Remove { .. }) {
                 assert!(consumer.pending == 0 && Some(name) != own.as_ref(), "{consumer:?}");
                 assert!(consumer.idle >= Duration::from_millis(world.now_ms), "{consumer:?}");
             }
         }
-        let removed = plan.iter().filter(|(_, action)| *action == ConsumerAction::Remove).count();
+        let removed = plan.iter().filter(|(_, action)| matches!(action, ConsumerAction::Remove { .. })).count();
         assert!(polls_count || all.is_empty() || removed < all.len(), "a group without consumers looks abandoned");
     }
 }
