@@ -72,7 +72,6 @@ async fn a_node_of_another_slot_that_is_away_is_no_reason_to_leave_that_of_the_s
 
 #[tokio::test]
 async fn callers_that_wait_for_the_same_node_learn_together_that_it_is_away() {
-    let silent = Scripted::start(|_| String::new()).await.unwrap();
     let hole = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = hole.local_addr().unwrap().port();
     let counted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -84,7 +83,6 @@ async fn callers_that_wait_for_the_same_node_learn_together_that_it_is_away() {
             held.push(stream);
         }
     });
-    drop(silent);
     let own = std::sync::Arc::new(std::sync::atomic::AtomicU16::new(0));
     let known = std::sync::Arc::clone(&own);
     let near = Scripted::start(move |args| match args[0].as_str() {

@@ -8,6 +8,8 @@ use stream_testkit::{Proxy, RealServer, ServerOptions, eventually};
 use streamkeeper::{Client, Consumer, EntryId};
 use streamkeeper_tests::{Ask, Journal, on_each_own, start};
 
+use crate::topology::noting;
+
 /// With a busy machine around it.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -19,16 +21,6 @@ fn consumer(proxy: &Proxy) -> streamkeeper::DurableBuilder {
         .block(Duration::from_millis(500))
         .lease(Duration::from_secs(3))
         .backoff(Duration::from_millis(50), Duration::from_millis(500))
-}
-
-fn noting(
-    journal: &Journal,
-) -> impl Fn(streamkeeper::Context) -> std::future::Ready<()> + Clone + Send + Sync + 'static {
-    let journal = journal.clone();
-    move |cx: streamkeeper::Context| {
-        journal.begin(&cx).end();
-        std::future::ready(())
-    }
 }
 
 async fn all_handled(server: &RealServer, journal: &Journal, published: &BTreeSet<EntryId>) {
